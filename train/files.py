@@ -1,10 +1,11 @@
 """Files that are written whole or not at all, and JSON files from anywhere."""
 
 import contextlib
+import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "make_directory",
     "read_json",
     "replace_file",
+    "write_csv",
     "write_text",
     "writing",
 ]
@@ -48,6 +50,13 @@ def replace_file(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def write_csv(path: Path, header: Sequence[str], lines: Iterable[Iterable[object]]) -> None:
+    with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(lines)
 
 
 def check_output(path: Path | None, suffixes: Sequence[str] = ()) -> None:

@@ -15,7 +15,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import open_data
 from train.data.splits import read_splits, split_rows
 from train.errors import CheckpointError
-from train.evaluate.judge import Scored, build_frame, judge
+from train.evaluate.findings import Scored, build_frame, measure_method
 from train.fit.device import build_fabric
 from train.fit.loop import Hooks, fit
 from train.fit.probes import score_probe
@@ -82,7 +82,7 @@ def test_the_verdict_is_of_the_test_side(data):
     labels = data.splits.labels
     good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
     scored = Scored(good(data.splits.val)[None], bad(data.splits.test)[None])
-    verdict = judge(build_frame({"x": scored}, data), "x", scored.facts)
+    verdict = measure_method(build_frame({"x": scored}, data), "x", scored.facts)
     assert verdict.val.auroc == 1.0
     assert verdict.test.auroc == 0.0
     assert verdict.test.threshold == verdict.val.threshold == pytest.approx(0.9)

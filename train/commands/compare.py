@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from store.cli.arguments import path, program
+from store.cli.arguments import path
 from train.config import Parser
 from train.files import check_output
 
@@ -32,12 +32,8 @@ SUFFIXES = (".md",)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=f"{program('train')} compare",
-        description="Compare finished runs: AUROCs on their common test rows, and paired tests.",
-        epilog=EXAMPLES,
-        allow_abbrev=False,
-    )
+    text = "Compare finished runs: AUROCs on their common test rows, and paired tests."
+    parser = Parser("compare", description=text, epilog=EXAMPLES)
     add = parser.add_argument
     add(
         "runs",

@@ -7,7 +7,7 @@ the others were.
 import argparse
 from collections.abc import Sequence
 
-from store.cli.arguments import path, program
+from store.cli.arguments import path
 from train.config import Parser, add_scoring_options, reading_of
 from train.errors import store_errors
 from train.files import check_output
@@ -40,12 +40,8 @@ SUFFIXES = (".html", ".md", ".json")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=f"{program('train')} evaluate",
-        description="Test finished runs on stores, at the thresholds of the runs.",
-        epilog=EXAMPLES,
-        allow_abbrev=False,
-    )
+    text = "Test finished runs on stores, at the thresholds of the runs."
+    parser = Parser("evaluate", description=text, epilog=EXAMPLES)
     runs = parser.add_mutually_exclusive_group(required=True)
     runs.add_argument("--run", type=path, metavar="DIR", help="output directory of the run")
     text = "output directories of runs, each tested on each store"

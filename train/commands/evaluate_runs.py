@@ -15,19 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models import DETECTORS, PROBES, REFERENCES
-from store.labels.rule import UNLABELLED, label_scores
+from store import TraceStore
+from store.labels.rule import UNLABELLED
 from store.reports import count
-from train.config import Reading, scoring_settings
+from train.config import Reading
 from train.data.batches import TrainingData
 from train.data.questions import Questions, read_questions
-from train.data.requirements import (
-    check_columns,
-    check_reader,
-    missing_columns,
-    open_store,
-    reader_of,
-)
-from train.data.splits import all_as_test, check_labels
+from train.data.requirements import check_columns, missing_columns, open_store, reader_of
+from train.data.splits import label_column, read_labels
 from train.errors import DataError
 from train.evaluate.calibrate import (
     controlled_risk,
@@ -35,22 +30,14 @@ from train.evaluate.calibrate import (
     measure_recalibrated,
     risk_threshold,
 )
+from train.evaluate.findings import measure_elsewhere
 from train.evaluate.frame import Frame, Texts
-from train.evaluate.judge import judge_elsewhere
 from train.evaluate.metrics import Areas, Scores, auroc, youden_threshold
 from train.evaluate.results import Metrics
-from train.outside.methods import describe_changes
+from train.library.guard import Guard, build_guard
 from train.report.render import in_words
-from train.run.questions import AskedByRun, is_trained, read_asked
-from train.run.results import read_scores
-from train.run.scoring import (
-    Scorer,
-    TrainedModels,
-    check_comparable,
-    choose_names,
-    load_detector,
-    open_models,
-)
+from train.run.results import AskedByRun, is_trained, read_asked, read_scores
+from train.run.scoring import Scorer, choose_names, load_detector, open_models, read_data
 
 __all__ = [
     "BEST",
@@ -70,18 +57,13 @@ BEST = "best on validation"
 
 @dataclass(frozen=True)
 class TestedRun:
-    """A finished run: what it has trained, its recorded rows, and what is to be tested of it.
-
-    `thresholds` are by name, each chosen on the run's validation split.
-    """
+    """What is to be tested of a finished run, and its recorded rows."""
 
     __test__ = False  # no class of tests, whatever its name looks like
 
-    models: TrainedModels
+    guard: Guard
     frame: Frame[str]
     asked: AskedByRun
-    names: list[str]
-    thresholds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -135,15 +117,11 @@ def open_run(
     wrong setting.
     """
     models = open_models(directory)
-    config = scoring_settings(models.config, reading)
-    models = replace(models, config=config)
     frame = read_scores(directory / "scores.csv", models.results)
     names = choose_names(models, models_text)
     if models_text is None and with_baselines:
         names += [name for name in models.names if name in REFERENCES]
-    val = frame.val
-    thresholds = {name: youden_threshold(val.labels, val.mean(name)) for name in names}
-    return TestedRun(models, frame, read_asked(directory), names, thresholds)
+    return TestedRun(build_guard(models, names, reading), frame, read_asked(directory))
 
 
 def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Rules) -> Evaluation:
@@ -157,40 +135,44 @@ def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Ru
         for store_name, path in stores.items()
     ]
     return Evaluation(
-        runs={name: str(run.models.directory.path) for name, run in runs.items()},
+        runs={name: str(run.guard.models.directory.path) for name, run in runs.items()},
         stores={name: str(path) for name, path in stores.items()},
-        best={name: run.models.results.best_among(run.names) for name, run in runs.items()},
-        results=[judge_pair(pair) for pair in pairs],
+        best={name: run.guard.results.best_among(run.guard.names) for name, run in runs.items()},
+        results=[measure_pair(pair) for pair in pairs],
     )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run and a store that it can read; `data` has the rows to judge as its test split."""
+    """A run, and what scores the rows of a store that are judged, which are its test split."""
 
     run: TestedRun
-    data: TrainingData
+    scorer: Scorer
     names: list[str]
     tested: Tested  # without metrics
 
 
 def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules: Rules) -> Pair:
     """Open a store for a run; raises TrainError where the run cannot be tested on it."""
-    config = run.models.config
+    config, results = run.guard.config, run.guard.results
     store = open_store(path, config)
-    data = TrainingData(store, all_as_test(store, config.seed), config)
-    names, remarks = readable_names(run, data)
-    remarks += check_fit(run.models, names, data, force=rules.force)
+    names, remarks = readable_names(run.guard, store)
+    scorer = replace(run.guard, names=names).read(store, force=rules.force)
+    data = scorer.data
+    for name in names:
+        if name in DETECTORS:
+            load_detector(name, config.seed, scorer.models, data)  # raises if it does not fit
+    remarks += scorer.remarks
     check_columns(data, "the metrics", ["question_id"], "or add it to the store")
-    labels, of_labels = read_labels(data)
+    labels, of_labels = find_labels(data)
     remarks += of_labels
     asked = read_questions(store, config)
-    is_own = run.models.store.uuid == store.uuid
+    is_own = results.store.uuid == store.uuid
     remarks += [] if is_own else run.asked.remarks_on(asked)
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
     remarks += run.asked.remarks_on_contexts(asked, chosen.rows)
-    n_splits = len(run.models.results.split_seeds)
+    n_splits = len(results.split_seeds)
     if n_splits:
         remarks.append(
             f"the run has {n_splits} splits: weights, thresholds and own are of "
@@ -209,62 +191,39 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
         remarks=[*in_words("chosen_rows", chosen).splitlines(), *remarks],
         problem=None,
     )
-    return Pair(run, replace(data, splits=splits), names, tested)
+    return Pair(run, replace(scorer, data=replace(data, splits=splits)), names, tested)
 
 
-def check_fit(
-    models: TrainedModels, names: list[str], data: TrainingData, *, force: bool
-) -> list[str]:
-    """Raise TrainError for traces of another model or shape; remarks on what was not compared."""
-    remark = check_comparable(models, names, data, force=force)
-    for name in names:
-        if name in DETECTORS:
-            load_detector(name, models.config.seed, models, data)  # raises if it does not fit
-    changes = describe_changes(models.config.outside, names)
-    return [*changes, remark] if remark else changes
+def readable_names(guard: Guard, store: TraceStore) -> tuple[list[str], list[str]]:
+    """Names but those of baselines whose columns the store lacks, and a remark on these."""
+    data = read_data(store, [], guard.models)
+    lacking = [
+        name
+        for name in guard.names
+        if name in REFERENCES and missing_columns(data, reader_of(name, data).columns)
+    ]
+    names = [name for name in guard.names if name not in lacking]
+    remark = f"without {', '.join(lacking)}, whose columns the store does not have"
+    return names, [remark] * bool(lacking)
 
 
-def readable_names(run: TestedRun, data: TrainingData) -> tuple[list[str], list[str]]:
-    """Names whose columns the store has, and remarks on baselines that have to be left out.
-
-    Raises DataError where a detector or probe, or what they were trained on top of, lacks one.
-    """
-    baseline = data.config.on_top_of
-    if baseline is not None and DETECTORS.keys() & run.names:
-        check_reader(baseline, data, "which the run's detectors were trained on top of")
-    names = []
-    left_out = []
-    for name in run.names:
-        if name in REFERENCES and missing_columns(data, reader_of(name, data).columns):
-            left_out.append(name)
-            continue
-        check_reader(name, data, "or leave it out with --models")
-        names.append(name)
-    if not left_out:
-        return names, []
-    return names, [f"without {', '.join(left_out)}, whose columns the store does not have"]
-
-
-def read_labels(data: TrainingData) -> tuple[Integers, list[str]]:
+def find_labels(data: TrainingData) -> tuple[Integers, list[str]]:
     """Labels (n_rows,) by the rule of the run, and a remark where the store has not what it needs.
 
     A run with --score-threshold makes them of scores; a store without scores has its labels.
     """
-    threshold = data.config.score_threshold
-    remarks = []
-    if threshold is not None and not missing_columns(data, ["score"]):
-        values = np.asarray(data.store.column("score"))
-        return label_scores(values, threshold), []
-    if threshold is not None:
+    config, remarks = data.config, []
+    if config.score_threshold is not None and missing_columns(data, ["score"]):
         remarks.append(
-            f"labels as stored: the run's --score-threshold {threshold:g} does not apply to a "
-            "store without scores"
+            f"labels as stored: the run's --score-threshold {config.score_threshold:g} does not "
+            "apply to a store without scores"
         )
-    check_columns(data, "the metrics", ["label"], "or add it to the store")
-    return check_labels(np.asarray(data.store.column("label")), data.store), remarks
+        config = replace(config, score_threshold=None)
+    check_columns(data, "the metrics", [label_column(config)], "or add it to the store")
+    return read_labels(data.store, config), remarks
 
 
-def judge_pair(pair: Pair) -> Tested:
+def measure_pair(pair: Pair) -> Tested:
     """Score a store's rows with a run, and judge the scores."""
     tested = pair.tested
     if not 0 < tested.hallucinations < tested.rows:
@@ -273,29 +232,29 @@ def judge_pair(pair: Pair) -> Tested:
             f"{count(tested.rows, 'labelled trace')} to judge"
         )
         return replace(tested, problem=problem)
-    splits = pair.data.splits
+    splits, run = pair.scorer.data.splits, pair.run
     labels, questions = splits.labels_of("test"), splits.questions[splits.test]
-    run = pair.run
     val, test = run.frame.val, run.frame.test
     metrics = {}
     for name, scores in score_names(pair):
-        judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
+        threshold = youden_threshold(val.labels, val.mean(name))
+        measured = measure_elsewhere(labels, scores, threshold, questions, splits.seed)
         fitted: dict[str, Any] = measure_recalibrated(val.labels, val.mean(name), labels, scores)
-        fitted |= judge_promise(pair, name, labels, scores, questions)
+        fitted |= measure_promise(pair, name, labels, scores, questions)
         own_test = auroc(test.labels, test.mean(name))
-        metrics[name] = replace(judged, own_test_auroc=own_test, **fitted)
+        metrics[name] = replace(measured, own_test_auroc=own_test, **fitted)
     return replace(tested, metrics=metrics)
 
 
-def judge_promise(
+def measure_promise(
     pair: Pair, name: str, labels: Integers, scores: Scores, questions: Integers
 ) -> Areas:
     """What the threshold of --risk does, which is of the run's test split; {} without one."""
-    risk = pair.run.models.config.risk
+    risk = pair.run.guard.config.risk
     if risk is None:
         return {}
     if pair.tested.own:
-        return keep_promise(labels, scores, questions, risk, pair.data.splits.seed)
+        return keep_promise(labels, scores, questions, risk, pair.scorer.data.splits.seed)
     test = pair.run.frame.test
     threshold = risk_threshold(test.labels, test.mean(name), test.questions, risk)
     if threshold is None:
@@ -306,10 +265,9 @@ def judge_promise(
 
 def score_names(pair: Pair) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Each name with its scores (n,); a baseline whose column is not finite is only remarked on."""
-    scorer = Scorer(pair.run.models, pair.data)
     for name in sorted(pair.names, key=lambda name: (name in REFERENCES, name in PROBES)):
         try:
-            yield name, scorer.score(name)
+            yield name, pair.scorer.score(name)
         except DataError as error:
             if name not in REFERENCES:
                 raise

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from rich.console import Console
 
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
+from train.evaluate.results import Metrics
 from train.files import make_directory, replace_file, write_text
 from train.records import json_text
 from train.report.console import print_line, print_table
@@ -19,6 +20,7 @@ from train.report.render import (
     in_words,
     render_html,
     render_markdown,
+    save_figure,
     sentence,
 )
 from train.report.tables import CALIBRATION, GUARANTEE, METRICS, RATES, build_numbers
@@ -63,18 +65,12 @@ def print_matrices(evaluation: Evaluation, console: Console) -> None:
     for name in names_of_matrices(evaluation):
         table = build_matrix(evaluation, name, intervals=has_intervals)
         print_table(table, console, f"AUROC of {name}")
-    for text in describe_pairs(evaluation):
-        print_line(console, text)
+    for tested in evaluation.results:
+        pair = clean_text(f"{tested.run} on {tested.store}")
+        parts = [in_words("judged", tested), *tested.remarks]
+        print_line(console, f"{pair}: {clean_text('; '.join(parts), 2000)}")
     if not has_intervals:
         print_line(console, "--output and --json have the intervals")
-
-
-def describe_pairs(evaluation: Evaluation) -> Iterator[str]:
-    """A line for each run and store: what was judged, and the remarks."""
-    for tested in evaluation.results:
-        parts = [in_words("judged", tested), *tested.remarks]
-        pair = clean_text(f"{tested.run} on {tested.store}")
-        yield f"{pair}: {clean_text('; '.join(parts), 2000)}"
 
 
 def has_guarantee(tested: Tested) -> bool:
@@ -86,17 +82,13 @@ def names_of_matrices(evaluation: Evaluation) -> list[str]:
 
     The best is left out where it has one name in all runs.
     """
-    metrics_by_run = {run: of_run(evaluation, run) for run in evaluation.runs}
-    first, *others = metrics_by_run.values()
+    by_run: dict[str, dict[str, Metrics]] = {run: {} for run in evaluation.runs}
+    for tested in evaluation.results:
+        by_run[tested.run] |= tested.metrics
+    first, *others = by_run.values()
     shared = [name for name in first if all(name in other for other in others)]
     is_one = len(set(evaluation.best.values())) == 1 and shared
     return shared if is_one else [BEST, *shared]
-
-
-def of_run(evaluation: Evaluation, run: str) -> list[str]:
-    """Names that a run was judged by on some store."""
-    tested = [one for one in evaluation.results if one.run == run]
-    return list(dict.fromkeys(name for one in tested for name in one.metrics))
 
 
 def cells_of(evaluation: Evaluation, name: str) -> dict[tuple[str, str], Cell]:
@@ -156,7 +148,7 @@ def write_pictures(sections: Sequence[Section], folder: Path) -> None:
     for picture in filter(None, [section.picture for section in sections]):
         make_directory(folder)
         with replace_file(folder / f"{picture.name}.png") as temporary:
-            picture.figure.savefig(temporary, format="png", dpi=120)
+            save_figure(picture.figure, temporary, "png")
 
 
 def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Section]:

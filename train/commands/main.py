@@ -43,7 +43,9 @@ def main(argv: list[str] | None = None) -> int:
         discard_output()
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
-        message = f"{error.filename or 'output'}: {error.strerror}"
+        message = str(error)
+        if error.strerror is not None:
+            message = f"{error.filename or 'output'}: {error.strerror}"
     except (MemoryError, RuntimeError) as error:
         if not is_no_damage(error):
             raise

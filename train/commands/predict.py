@@ -31,12 +31,8 @@ log-odds. Without --to-store each line is then a JSON object.
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=f"{program('train')} predict",
-        description="Score the traces of a store with the detectors of a finished run.",
-        epilog=EXAMPLES,
-        allow_abbrev=False,
-    )
+    text = "Score the traces of a store with the detectors of a finished run."
+    parser = Parser("predict", description=text, epilog=EXAMPLES)
     add = parser.add_argument
     add("--run", type=path, required=True, metavar="DIR", help="output directory of the run")
     text = "store of the traces, or several, which are read as one; labels are not needed"
@@ -73,8 +69,7 @@ def main(argv: Sequence[str]) -> None:
     )
     from train.data.questions import read_questions
     from train.library.guard import open_guard
-    from train.outside.methods import describe_changes
-    from train.run.questions import is_trained, read_asked
+    from train.run.results import is_trained, read_asked
 
     guard = open_guard(options.run, options.models, reading_of(options))
     asked_by_run = read_asked(options.run)
@@ -100,12 +95,10 @@ def main(argv: Sequence[str]) -> None:
     without = [name for name in names if options.tokens and name not in of_tokens]
     if without:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
-    changes = describe_changes(guard.config.outside, names)
-    remarks = [scorer.remark] if scorer.remark else []
     known = is_trained(splits)
-    remarks += asked_by_run.remarks_on(asked)
+    remarks = [*scorer.remarks, *asked_by_run.remarks_on(asked)]
     remarks += asked_by_run.remarks_on_contexts(asked, np.flatnonzero(~known))
-    for text in [*changes, *remarks]:
+    for text in remarks:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
     n_trained = int(known.sum())
     if n_trained:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from math import ceil
 from pathlib import Path
 
-from store.cli.arguments import finite, path, positive, program, seconds, whole
+from store.cli.arguments import finite, path, positive, seconds, whole
 from store.extras import needs_extra
 from store.reports import say
 from train.config import Parser
@@ -33,12 +33,8 @@ GRACE_S = 10  # for the scores of the last answer
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=f"{program('train')} serve",
-        description="Serve a causal language model as OpenAI's API, with scores of its answers.",
-        epilog=EXAMPLES,
-        allow_abbrev=False,
-    )
+    text = "Serve a causal language model as OpenAI's API, with scores of its answers."
+    parser = Parser("serve", description=text, epilog=EXAMPLES)
     add = parser.add_argument
     add("--run", type=path, required=True, metavar="PATH", help="a run, or a file exported of one")
     add("--model", required=True, metavar="PATH", help="the model of the run: directory or name")

@@ -6,7 +6,6 @@ is trained.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
@@ -49,11 +48,6 @@ class Common:
     frame: Frame[Key]  # scores by (run, detector or baseline), in the order of the runs
     n_left_out: int  # rows that are in the test split of some runs only
     n_trained: int  # how many of those are in the train split of another
-
-    @cached_property
-    def rankings(self) -> dict[Key, bytes]:
-        """Equal for scores that rank the rows in the same way."""
-        return {key: ranking(self.frame.mean(key)) for key in self.frame.scores}
 
     def auroc(self, key: Key) -> float:
         return mean_auroc(self.frame.labels, self.frame.scores[key])
@@ -172,12 +166,13 @@ def choose_pairs(best: dict[str, str], common: Common) -> dict[Pair, str]:
     """
     chosen: dict[Pair, str] = {}
     tested = set()
+    rankings = {key: ranking(common.frame.mean(key)) for key in common.frame.scores}
     for a, b in combinations(best, 2):
         of_best = ((a, best[a]), (b, best[b]))
         models = [model for run, model in common.frame.scores if run == a]
         shared = [model for model in models if (b, model) in common.frame.scores]
         for pair in [of_best, *(((a, model), (b, model)) for model in shared)]:
-            hypothesis = tuple(common.rankings[key] for key in pair)
+            hypothesis = tuple(rankings[key] for key in pair)
             if len(set(hypothesis)) == 2 and hypothesis not in tested:
                 tested.add(hypothesis)
                 chosen[pair] = "best" if pair == of_best else "same"
@@ -265,10 +260,7 @@ def read_splits_of(runs: Runs) -> list[Runs]:
     has_all = all(path.is_dir() for paths in further for path in paths.values())
     if not further or any(other != first for other in others) or not has_all:
         return []
-    return [
-        runs,
-        *({name: read_run(path) for name, path in paths.items()} for paths in further),
-    ]
+    return [runs, *({name: read_run(path) for name, path in paths.items()} for paths in further)]
 
 
 def compare_across_splits(splits: Sequence[Runs]) -> list[PairedTest[Key]]:

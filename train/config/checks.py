@@ -12,8 +12,7 @@ from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
 from train.config.settings import Config, flag_of, option, violated_rule
 from train.errors import ConfigError
-from train.outside.methods import ALL, LOADED
-from train.outside.records import NOTHING, Record
+from train.outside.methods import ALL, LOADED, NOTHING
 from train.records import WrongValueError, from_json, read_value
 
 __all__ = [
@@ -43,25 +42,20 @@ def make_config(given: Mapping[str, object], in_file: Mapping[str, object] | Non
         if given.get("only") is not None:
             raise ConfigError("--only: not allowed with --models; name all methods in one of them")
         settings.pop("only", None)  # of the file
-    own = {name: own_values(name, method.options, settings) for name, method in LOADED.items()}
+    own: dict[str, dict[str, object]] = {}
+    for name, method in LOADED.items():
+        flags = {str(one): own_setting(name, one).name for one in method.options}
+        own[name] = {one: settings.pop(flag) for one, flag in flags.items() if flag in settings}
     config = read_config(settings, "settings")
     records = {}
     for name, method in LOADED.items():
         recorded = config.outside.get(name, NOTHING).options
         options = own_options(name, method.options, recorded | own[name])
-        records[name] = Record(method.place, method.sha256, method.package, options)
+        records[name] = replace(method.origin, options=options)
     config = replace(config, outside=records)
     check_config(config)
     check_names(config)
     return config
-
-
-def own_values(
-    name: str, options: Iterable[Option], settings: dict[str, object]
-) -> dict[str, object]:
-    """Take the options that a method has for itself out of the settings."""
-    flags = {str(one): own_setting(name, one).name for one in options}
-    return {one: settings.pop(flag) for one, flag in flags.items() if flag in settings}
 
 
 class Reading(NamedTuple):
@@ -219,7 +213,7 @@ def own_setting(name: str, one: Option) -> Field:
     """An option that a method has for itself, as a setting: the flag --NAME-OPTION."""
     default = one.default if one.kind is not bool else "on" if one.default else "off"
     text = f"{one.help} (default: {default})".replace("%", "%%")  # argparse formats it
-    setting = option(text, one.default, one.low, one.high, choices=one.choices)
+    setting = option(text, one.default, (one.low, one.high), choices=one.choices)
     setting.name = f"{name}_{one}"
     setting.type = one.kind.__name__ + (" | None" if one.default is None else "")
     if setting.name in Config.__dataclass_fields__:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from store.cli import arguments
 from store.cli.arguments import Version, attach_values, expand, program
@@ -77,7 +77,10 @@ class Arguments:
 
 
 class Parser(arguments.Parser):
-    """Arguments of a command, with examples as its epilog; a mistake is a ConfigError."""
+    """Arguments of a command, none of them shortened; a mistake is a ConfigError."""
+
+    def __init__(self, command: str = "", **options: Any) -> None:
+        super().__init__(f"{program('train')} {command}".strip(), allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """One line, as a ConfigError, instead of argparse's usage and message."""
@@ -90,12 +93,10 @@ def build_parser() -> argparse.ArgumentParser:
     Options of the methods from outside that are loaded have flags, too.
     """
     parser = Parser(
-        prog=program("train"),
         description=(
             "Train hallucination detectors on a trace store and compare them with simple baselines."
         ),
         epilog=EXAMPLES,
-        allow_abbrev=False,
         # what is not given is taken from --config, else from `Config`
         argument_default=argparse.SUPPRESS,
     )
@@ -153,7 +154,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
     argv = attach_values(argv)
     # before the flags of the methods that it loads are known
-    early = Parser(prog=program("train"), add_help=False, allow_abbrev=False)
+    early = Parser(add_help=False)
     early.add_argument("--config")
     early.add_argument("--models")
     first, _ = early.parse_known_args(argv)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from models import DETECTORS, PROBES, REFERENCES
-from train.outside.records import Record
+from train.outside.methods import Record
 
 __all__ = [
     "EACH",
@@ -45,8 +45,7 @@ FORMS = {  # setting -> pattern of its text, example
 def option(
     text: str,
     default: object = None,
-    low: float = -math.inf,
-    high: float = math.inf,
+    within: tuple[float, float] = (-math.inf, math.inf),
     *,
     low_open: bool = False,
     choices: tuple[str, ...] = (),
@@ -54,15 +53,10 @@ def option(
 ) -> Any:
     """Describe a setting: its help, its default, and its range or choices.
 
-    The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
-    to its results, never the results.
+    The range `within` has both ends, or the high one only if `low_open`. A `free` setting changes
+    how a run gets to its results, never the results.
     """
-    metadata = {
-        "help": text,
-        "range": (low, high, low_open),
-        "choices": choices,
-        "free": free,
-    }
+    metadata = {"help": text, "range": (*within, low_open), "choices": choices, "free": free}
     return field(default=default, metadata=metadata)
 
 
@@ -120,7 +114,7 @@ DEFAULT_RATE = 1e-3
 def layer_of(reader: str, default: str = "chosen on validation") -> Any:
     """The number of the layer that some detectors read."""
     text = f"layer that {reader}, numbered as in the model (default: {default})"
-    return option(text, None, -65_535, 65_535)
+    return option(text, None, (-65_535, 65_535))
 
 
 @dataclass(frozen=True)
@@ -153,7 +147,7 @@ class Config:
         "detectors and probes to train, separated by commas, of "
         f"{', '.join([*DETECTORS, *PROBES])}; or all: those whose columns the store has; or "
         "FILE.py:CLASS, one of your own: the file is run (default: "
-        f"{', '.join(DEFAULT_MODELS)}; with a --run- or --no-run- flag without the last)",
+        f"{', '.join(DEFAULT_MODELS)}; with a --run- or --no-run- flag without the last)"
     )
     baselines: bool = option("fit the baselines and controls beside what is trained", True)
     only: str | None = option(
@@ -162,18 +156,17 @@ class Config:
     )
     on_top_of: str | None = option(
         "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
-        f"it; one of {', '.join(REFERENCES)} (default: none)",
+        f"it; one of {', '.join(REFERENCES)} (default: none)"
     )
-    seed: int = option("seed of the split, the weights and the order of rows", 0, 0, MAX_INT32)
+    seed: int = option("seed of the split, the weights and the order of rows", 0, (0, MAX_INT32))
     seeds: int = option(
-        "number of trainings of each detector, with seeds from --seed on and one split", 3, 1, 100
+        "number of trainings of each detector, with seeds from --seed on and one split", 3, (1, 100)
     )
     splits: int = option(
         "number of splits, drawn with the seeds from --seed on; detectors are trained on each, and "
         "tables have means over the splits",
         1,
-        1,
-        100,
+        (1, 100),
     )
     split: str | None = option(
         "column of text with train, val and test (without val, it is drawn from train), or a CSV "
@@ -197,8 +190,7 @@ class Config:
         "also join those of similar texts: the Jaccard index of their pieces of 5 characters is at "
         "least this, such as 0.8; needs the extra duplicates (default: none)",
         None,
-        0.5,
-        1,
+        (0.5, 1),
     )
     strata: str | None = option(
         "column of text or integers: AUROC among the test traces of one value (default: among "
@@ -208,37 +200,34 @@ class Config:
         "smallest difference of AUROC that is of interest: the verdict says if the best differ by "
         "more",
         0.01,
-        0,
-        1,
+        (0, 1),
     )
     risk: float | None = option(
         "find a threshold that lets through at most this share of a question's hallucinations, on "
         "the average of new questions (default: none)",
         None,
-        0,
-        1,
+        (0, 1),
         low_open=True,
     )
     label_noise: float | None = option(
         "share of the labels that are wrong, as those of a judge: how far AUROCs can move "
         "(default: none, or what --second-label says)",
         None,
-        0,
-        0.5,
+        (0, 0.5),
     )
     second_label: str | None = option(
         "column of the labels of a second grader, 1, 0 or -1, or yes and no: how often "
         "both agree, and how far AUROCs can move (default: none)"
     )
     max_traces: int | None = option(
-        "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32
+        "number of labelled traces to use, drawn by --seed (default: all)", None, (1, MAX_INT32)
     )
     score_threshold: float | None = option(
         "label a trace 1 if its score is below this (default: use the labels as stored)"
     )
     columns: str | None = option(
         "columns that replace others, as hs_last=MY_STATES,...; docs/columns.md says which columns "
-        "a method reads (default: none)",
+        "a method reads (default: none)"
     )
     fields: str | None = option(
         "fields that the control metadata reads: all, none, or names, separated by commas; -NAME "
@@ -246,31 +235,28 @@ class Config:
         "(default: all but what judges an answer or is of it)"
     )
     layers: str | None = option(
-        "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
+        "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)"
     )
 
     epochs: int | None = option(
         "maximum number of passes over the training rows (default: 10, of more than 2,500 rows as "
         "many as make 25,000, at least 5)",
         None,
-        1,
-        1_000_000,
+        (1, 1_000_000),
     )
     patience: int = option(
         "stop after this many epochs whose loss on validation was clearly worse than the best",
         10,
-        1,
-        1_000_000,
+        (1, 1_000_000),
     )
-    batch_size: int = option("traces per batch, of all processes together", 32, 1, 1_000_000)
+    batch_size: int = option("traces per batch, of all processes together", 32, (1, 1_000_000))
     grad_accum: int = option(
-        "batches whose gradients are added up for one optimizer step", 1, 1, 1_000_000
+        "batches whose gradients are added up for one optimizer step", 1, (1, 1_000_000)
     )
     lr: float | None = option(
         "learning rate; with one-cycle, its maximum (default: chosen on validation)",
         None,
-        0,
-        10,
+        (0, 10),
         low_open=True,
     )
     tune: str = option(
@@ -290,13 +276,13 @@ class Config:
     )
     focal_loss: bool = option("weigh easy rows less in the loss (focal loss, gamma 2)", False)
     label_smoothing: float = option(
-        "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0.0, 0, 0.99
+        "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0.0, (0, 0.99)
     )
     class_weights: bool = option(
         "weigh both classes equally in the loss, however many rows they have", False
     )
     mixup: float = option(
-        "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0.0, 0, 100
+        "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0.0, (0, 100)
     )
 
     precision: str = option(
@@ -317,31 +303,27 @@ class Config:
     threads: int | None = option(
         "CPU threads of arithmetic (default: 1, or all cores for a hidden size from 1024 on)",
         None,
-        1,
-        1024,
+        (1, 1024),
     )
     jobs: int | None = option(
         "trainings at once, each in a process of its own; 1 on a GPU, with several --threads, and "
         "under torchrun (default: 1 there, else as many as cores, at most 4)",
         None,
-        1,
-        1024,
+        (1, 1024),
         free=True,
     )
-    num_workers: int = option("threads that read batches ahead", 0, 0, 1024, free=True)
+    num_workers: int = option("threads that read batches ahead", 0, (0, 1024), free=True)
     cache_size: int | None = option(
         "size in bytes of the cache of decoded chunks of compressed columns (default: 64 MiB)",
         None,
-        0,
-        2**60,
+        (0, 2**60),
         free=True,
     )
     image_cache: int = option(
         "size in bytes, of all processes together, of the cache in memory of the pooled images of "
         "act_conv and act_vit, which later epochs read instead of the store; 0: none",
         4 * 2**30,
-        0,
-        2**60,
+        (0, 2**60),
         free=True,
     )
     save_every: str = option(
@@ -363,14 +345,13 @@ class Config:
     run_gvae: bool | None = option("train gvae_lstm, or do not (default: as --models says)")
 
     attn_threshold: float = option(
-        "keep the edges of an attention graph whose attention is at least this", 0.0, 0, 1
+        "keep the edges of an attention graph whose attention is at least this", 0.0, (0, 1)
     )
     top_k: int | None = option(
         "strongest edges of each token to keep in an attention graph, 0 for all (default: 8 with "
         "--aggregation attention, all with sum)",
         None,
-        0,
-        MAX_INT32,
+        (0, MAX_INT32),
     )
     readout: str = option(
         "tokens that gnn_det_lstm and gvae_lstm read from a graph: the last one, with its state as "
@@ -386,17 +367,17 @@ class Config:
         choices=("attention", "sum"),
     )
     gnn_hidden: int = option(
-        "width of the graph encoder of gnn_det_lstm and gvae_lstm", 128, 1, 65_536
+        "width of the graph encoder of gnn_det_lstm and gvae_lstm", 128, (1, 65_536)
     )
-    latent_dim: int = option("width of the latent of gvae_lstm", 128, 1, 65_536)
-    lstm_hidden: int = option("width of each direction of the LSTM", 128, 1, 65_536)
-    num_lstm_layers: int = option("number of layers of the LSTM", 2, 1, 64)
-    dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
-    kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
+    latent_dim: int = option("width of the latent of gvae_lstm", 128, (1, 65_536))
+    lstm_hidden: int = option("width of each direction of the LSTM", 128, (1, 65_536))
+    num_lstm_layers: int = option("number of layers of the LSTM", 2, (1, 64))
+    dropout: float = option("dropout probability (LSTM, classifier)", 0.3, (0, 0.99))
+    kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, (0, math.inf))
     saplma_layer: int | None = layer_of("saplma reads")
     token_layer: int | None = layer_of("token_probe reads")
     token_hidden: int = option(
-        "width of the hidden layer of token_probe; 0: a linear probe", 0, 0, 65_536
+        "width of the hidden layer of token_probe; 0: a linear probe", 0, (0, 65_536)
     )
     drift_tokens: str = option(
         "tokens of the prompt whose states drift reads: the last one, or the mean over all",
@@ -407,20 +388,19 @@ class Config:
     sequence_layer: int | None = layer_of(
         "state_sequence reads with the two beside it", "three layers in the middle of the depth"
     )
-    halunet_dropout: float = option("dropout probability of halunet", 0.5, 0, 0.99)
+    halunet_dropout: float = option("dropout probability of halunet", 0.5, (0, 0.99))
     charm_layer: int | None = layer_of("charm and charm_edges read")
     charm_threshold: float = option(
         "keep the edges of charm and charm_edges where a head attends with at least this",
         0.05,
-        0,
-        1,
+        (0, 1),
     )
-    charm_dropout: float = option("dropout probability of charm and charm_edges", 0.25, 0, 0.99)
+    charm_dropout: float = option("dropout probability of charm and charm_edges", 0.25, (0, 0.99))
     image_layers: int = option(
-        "layers of the image that act_conv and act_vit pool a trace to", 8, 1, 1024
+        "layers of the image that act_conv and act_vit pool a trace to", 8, (1, 1024)
     )
-    image_tokens: int = option("tokens of that image", 32, 1, 65_536)
-    image_width: int = option("channels of each of its cells after the projection", 64, 1, 65_536)
+    image_tokens: int = option("tokens of that image", 32, (1, 65_536))
+    image_width: int = option("channels of each of its cells after the projection", 64, (1, 65_536))
     channels_last: str = option(
         "memory format of the images: channels last or not; auto: on GPUs",
         "auto",
@@ -436,8 +416,7 @@ class Config:
         "of --augment: the share of each side that a crop may lack, the probability of a drop, the "
         "standard deviation of the noise",
         0.1,
-        0,
-        1,
+        (0, 1),
     )
 
     # of each method from outside: where it came from, and the values of its own options
@@ -463,7 +442,11 @@ class Config:
         """Names of what to train: `models`, changed by the --run- flags; or ["all", ...]."""
         if self.only is not None:
             return [name for name in self.only.split(",") if name and name not in REFERENCES]
-        names = [name for name in self._named if name]
+        is_switched = any(getattr(self, switch) is not None for switch in SWITCHES.values())
+        named: Sequence[str] = tuple(SWITCHES) if is_switched else DEFAULT_MODELS
+        if self.models is not None:
+            named = self.models.split(",")
+        names = [name for name in named if name]
         for name, switch in SWITCHES.items():
             if getattr(self, switch) and name not in names:
                 names.append(name)
@@ -476,14 +459,6 @@ class Config:
         if self.only is not None:
             chosen = self.only.split(",")
         return [name for name in REFERENCES if name in (*chosen, self.on_top_of)]
-
-    @property
-    def _named(self) -> Sequence[str]:
-        """Names in `models`, or those that are trained without it."""
-        if self.models is not None:
-            return self.models.split(",")
-        is_switched = any(getattr(self, switch) is not None for switch in SWITCHES.values())
-        return tuple(SWITCHES) if is_switched else DEFAULT_MODELS
 
     @property
     def left_out(self) -> list[str]:

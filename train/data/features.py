@@ -55,7 +55,9 @@ class FeatureCache:
         """
         slots = self._slots[rows]
         if read is None:
-            return as_batch(rows, self._take(slots, options))
+            features = options.empty((len(slots), *self._kept.shape[1:]), self._kept.dtype)
+            np.take(self._kept, slots, axis=0, out=features, mode="clip")  # unbuffered
+            return as_batch(rows, features)
         reduced = self._detector.reduce(read)
         if reduced is None:
             return read
@@ -68,11 +70,6 @@ class FeatureCache:
         features[~is_kept] = new
         features[is_kept] = self._kept[slots[is_kept]]
         return as_batch(rows, features)
-
-    def _take(self, slots: Rows, options: ReadOptions) -> NDArray:
-        """Kept features (n, ...), copied."""
-        features = options.empty((len(slots), *self._kept.shape[1:]), self._kept.dtype)
-        return np.take(self._kept, slots, axis=0, out=features, mode="clip")  # unbuffered
 
     def _keep(self, rows: Rows, features: NDArray) -> None:
         """Keep the features (n, ...) of the first of these rows, as many as fit."""

@@ -5,6 +5,7 @@ which of them are labels, ids, or of the answer, and are left out unless --field
 """
 
 import re
+from collections.abc import Iterator
 
 from store import TraceStore
 from store.traces.columns import TRACE_COLUMNS
@@ -47,7 +48,7 @@ def metadata_columns(store: TraceStore, config: Config) -> dict[str, bool]:
     present = fields_of(store, config)
     wanted = names_in(config.fields)
     lacking = [name for one in wanted or () if (name := one.removeprefix("-")) not in (ALL, NONE)]
-    chosen = choose_fields([*present, *lacking], read_by_default(store, config), wanted)
+    chosen = choose_fields([*present, *lacking], [*read_by_default(store, config)], wanted)
     return {name: chosen[name] for name in present if name in chosen}
 
 
@@ -66,17 +67,12 @@ def fields_of(store: TraceStore, config: Config) -> list[str]:
     return [name for name, column in columns if column.is_single and name not in others]
 
 
-def read_by_default(store: TraceStore, config: Config) -> list[str]:
-    return [
-        name
-        for name in fields_of(store, config)
-        if name != config.second_label and is_metadata(name) and not is_long(store, name)
-    ]
-
-
-def is_long(store: TraceStore, name: str) -> bool:
-    is_text = store.schema.columns[name].is_text
-    return is_text and store.lengths(name).sum() > MOST_BYTES * len(store)
+def read_by_default(store: TraceStore, config: Config) -> Iterator[str]:
+    for name in fields_of(store, config):
+        is_text = store.schema.columns[name].is_text
+        is_long = is_text and store.lengths(name).sum() > MOST_BYTES * len(store)
+        if name != config.second_label and is_metadata(name) and not is_long:
+            yield name
 
 
 def is_metadata(name: str) -> bool:

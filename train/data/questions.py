@@ -89,21 +89,17 @@ def find_near_duplicates(texts: Sequence[str], similarity: float) -> list[tuple[
     """
     with needs_extra("duplicates", "--near-duplicates: "):
         from datasketch import MinHash, MinHashLSH
-    shingles = [cut_shingles(text) for text in texts]
+    shingles = [
+        {text[i : i + N_CHARACTERS] for i in range(max(1, len(text) - N_CHARACTERS + 1))}
+        for text in texts
+    ]
     index = MinHashLSH(0.85 * similarity, weights=(0.1, 0.9))  # a candidate too many costs less
     pairs: list[tuple[int, int]] = []
     encoded = ([one.encode() for one in of_text] for of_text in shingles)
     for i, hashes in enumerate(MinHash.generator(encoded)):
-        pairs += [
-            (i, j) for j in index.query(hashes) if jaccard(shingles[i], shingles[j]) >= similarity
-        ]
+        for j in index.query(hashes):
+            n_shared, n_all = len(shingles[i] & shingles[j]), len(shingles[i] | shingles[j])
+            if n_shared / n_all >= similarity:
+                pairs.append((i, j))
         index.insert(i, hashes)
     return pairs
-
-
-def cut_shingles(text: str) -> set[str]:
-    return {text[i : i + N_CHARACTERS] for i in range(max(1, len(text) - N_CHARACTERS + 1))}
-
-
-def jaccard(a: set[str], b: set[str]) -> float:
-    return len(a & b) / len(a | b)

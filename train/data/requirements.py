@@ -40,8 +40,7 @@ from train.data.splits import (
 )
 from train.data.token_labels import ROLE, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError, OneClassError
-from train.outside.methods import ALL
-from train.outside.records import NOTHING
+from train.outside.methods import ALL, NOTHING
 
 __all__ = [
     "Work",
@@ -113,15 +112,23 @@ def open_data(config: Config, paths: Sequence[Path]) -> Work:
     for name in names:
         check_to_train(name, unsplit)
     if config.on_top_of is not None:
-        check_base(names, unsplit)
+        if DETECTORS.keys().isdisjoint(names):
+            choices = ", ".join(DETECTORS)
+            raise ConfigError(
+                f"--on-top-of: expected a detector of {choices} among --models, found none"
+            )
+        check_reader(config.on_top_of, unsplit, "or leave out --on-top-of")
     check_replaced(names, unsplit)
     check_fields(store, config)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
     parts, remarks = read_parts(store, config, names)
     data = parts[0]
-    for part in parts:
-        check_weights(part)
+    for part in parts if config.weights is not None else ():
+        try:
+            part.loader("train", [label_column(config)], shuffle=True)
+        except ValueError as error:  # they do not fit the stores, or their training rows
+            raise ConfigError(f"--{error}") from error
     if config.strata is not None:
         read_values(store, config.strata, "--strata", data.splits.test)
     read_second_labels(store, config.second_label, data.splits.test)
@@ -179,17 +186,9 @@ def check_to_train(name: str, data: TrainingData) -> None:
     check_reader(name, data, way_out)
     check_columns(data, name, trained_on(name), way_out)
     if "attn_mean" in columns_of(name, data):
-        check_threshold(data)
-
-
-def check_weights(data: TrainingData) -> None:
-    """Raise ConfigError for weights that do not fit the stores, or their training rows."""
-    if data.config.weights is None:
-        return
-    try:
-        data.loader("train", [label_column(data.config)], shuffle=True)
-    except ValueError as error:
-        raise ConfigError(f"--{error}") from error
+        kept_from = data.store.provenance.get("attn_threshold") or 0.0
+        why = "weaker edges were dropped before the import"
+        check_threshold(data, "attn_threshold", kept_from, why)
 
 
 def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
@@ -397,14 +396,6 @@ def reader_of(name: str, data: TrainingData) -> Any:
     return reader if missing_columns(data, other.columns) else other
 
 
-def check_base(names: Iterable[str], data: TrainingData) -> None:
-    if DETECTORS.keys().isdisjoint(names):
-        raise ConfigError(
-            f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"
-        )
-    check_reader(str(data.config.on_top_of), data, "or leave out --on-top-of")
-
-
 def columns_of(name: str, data: TrainingData) -> tuple[str, ...]:
     """Columns that a detector, probe or baseline reads of this store with these settings."""
     if name in DETECTORS:
@@ -422,8 +413,7 @@ def bytes_per_trace(name: str, data: TrainingData) -> float:
     scores = [role for role in roles if role in NEEDS]
     made_from = [one for role in scores for one in NEEDS[role] if not missing_columns(data, [one])]
     own = sum(column_bytes(role, data) for role in roles if role not in scores)
-    n_layers = {STATES: 1}
-    of_answer = sum(column_bytes(role, data, n_layers.get(role)) for role in made_from)
+    of_answer = sum(column_bytes(role, data, 1 if role == STATES else None) for role in made_from)
     return own + answers_per_question(data) * of_answer
 
 
@@ -479,7 +469,7 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     for role in PAIRS.keys() & roles:
         check_pairs(data, role)
     if "attn_edges" in roles:
-        check_edges(data)
+        check_threshold(data, "charm_threshold", KEPT_FROM, "attn_edges has no weaker edges")
     if "attentions" in roles:
         check_maps(name, data)
 
@@ -596,13 +586,13 @@ def check_pairs(data: TrainingData, role: str) -> None:
         )
 
 
-def check_edges(data: TrainingData) -> None:
-    """Raise ConfigError for a threshold below that of the edges that stores keep."""
-    threshold = data.config.charm_threshold
-    if threshold < KEPT_FROM:
-        raise ConfigError(
-            f"{data.store.path}: --charm-threshold: expected {KEPT_FROM} or more, because "
-            f"attn_edges has no weaker ones, found {threshold!r}"
+def check_threshold(data: TrainingData, setting: str, kept_from: float, why: str) -> None:
+    """Raise DataError for a threshold below that of the edges that a store keeps."""
+    threshold, flag = getattr(data.config, setting), flag_of(setting)
+    if threshold < kept_from:
+        raise DataError(
+            f"{data.store.path}: {flag}: expected {kept_from!r} or more, because {why}, found "
+            f"{threshold!r}; give {flag} {kept_from!r}"
         )
 
 
@@ -628,14 +618,3 @@ def check_maps(reader: str, data: TrainingData) -> None:
         f"{name!r} in a batch, found {n_bytes[-1]:,} in the {len(longest)} longest traces; "
         f"{way_out}"
     )
-
-
-def check_threshold(data: TrainingData) -> None:
-    threshold = data.config.attn_threshold
-    kept_from = data.store.provenance.get("attn_threshold") or 0.0
-    if threshold < kept_from:
-        raise DataError(
-            f"{data.store.path}: --attn-threshold: expected {kept_from!r} or more, because weaker "
-            f"edges were dropped before the import, found {threshold!r}; "
-            f"give --attn-threshold {kept_from!r}"
-        )

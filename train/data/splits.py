@@ -9,7 +9,7 @@ held out; nothing here decides by labels.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,7 @@ __all__ = [
     "is_missing",
     "label_column",
     "name_counts",
+    "read_labels",
     "read_second_labels",
     "read_splits",
     "read_values",
@@ -108,35 +109,53 @@ class Splits:
         return digest.hexdigest()
 
 
+class Placed(NamedTuple):
+    """The split of each row, and where it is from."""
+
+    by_row: Texts  # (n_rows,): "train", "val", "test", or "" for none
+    by: str = BY_QUESTION
+    n_unmatched: int = 0
+    n_seen: int = 0
+
+
 def split_rows(
     question_ids: Sequence[str] | Texts, labels: Integers, seed: int, max_traces: int | None = None
 ) -> Splits:
     """Split the labelled rows by question; with `max_traces` that many of them, drawn by `seed`."""
-    distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
-    split_by_question = [split_of_question(question_id, seed) for question_id in distinct]
-    split_by_row = np.array(split_by_question, dtype=object)[questions]
-    return place_rows(split_by_row, labels, questions, seed, max_traces)
+    ids = np.asarray(question_ids, dtype=object)
+    return place_rows(
+        Placed(by_question(ids, split_of_question, seed)), ids, labels, seed, max_traces
+    )
+
+
+def by_question(questions: Texts, rule: Callable[[str, int], str], seed: int) -> Texts:
+    """The split (n_rows,) that a rule gives the question of each row."""
+    distinct, question = np.unique(questions, return_inverse=True)
+    return np.array([rule(one, seed) for one in distinct], dtype=object)[question]
 
 
 def place_rows(
-    split_by_row: NDArray[np.object_],
-    labels: Integers,
-    questions: Integers,
-    seed: int,
-    max_traces: int | None = None,
-    by: str = BY_QUESTION,
+    placed: Placed, questions: Texts, labels: Integers, seed: int, max_traces: int | None
 ) -> Splits:
     """Put the labelled rows, or `max_traces` of them, into the splits that are named for them.
 
     Rows that are in no split are not drawn.
     """
     is_labelled = labels != UNLABELLED
-    is_inside = np.isin(split_by_row, SPLITS)
+    is_inside = np.isin(placed.by_row, SPLITS)
     inside = np.flatnonzero(is_labelled & is_inside)
     drawn = np.sort(np.random.default_rng(seed).permutation(inside)[:max_traces])
-    train, val, test = (drawn[split_by_row[drawn] == split] for split in SPLITS)
-    n_outside = int(np.sum(is_labelled & ~is_inside))
-    return Splits(train, val, test, labels, questions, seed, by, n_outside)
+    rows = {split: drawn[placed.by_row[drawn] == split] for split in SPLITS}
+    return Splits(
+        **rows,
+        labels=labels,
+        questions=np.unique(questions, return_inverse=True)[1],
+        seed=seed,
+        by=placed.by,
+        n_outside=int(np.sum(is_labelled & ~is_inside)) - placed.n_seen,
+        n_unmatched=placed.n_unmatched,
+        n_seen=placed.n_seen,
+    )
 
 
 def all_as_test(store: TraceStore, seed: int = 0) -> Splits:
@@ -159,11 +178,7 @@ def read_splits(
 
     Raises OneClassError, a DataError, where a split lacks a class.
     """
-    values = np.asarray(store.column(label_column(config)))
-    if config.score_threshold is None:
-        labels = check_labels(values, store)
-    else:
-        labels = label_scores(values, config.score_threshold)
+    labels = read_labels(store, config)
     asked = asked or read_questions(store, config)
     if config.near_duplicates is not None and not any(asked.texts):
         raise DataError(
@@ -176,14 +191,23 @@ def read_splits(
     if config.where is not None and not has_both(used) and has_both(labels):
         raise no_such_filter(store, config.where, name_counts(used[used != UNLABELLED]))
     if config.split is None:
-        splits = split_rows(asked.keys, used, config.seed, config.max_traces)
+        placed = Placed(by_question(asked.keys, split_of_question, config.seed))
     else:
-        splits = split_as_given(store, config, asked, used)
+        placed = place_as_given(store, config, asked, used != UNLABELLED)
+    splits = place_rows(placed, asked.keys, used, config.seed, config.max_traces)
     n_outside = splits.n_outside + int(np.sum(labels != used))
     filtered = config.where is not None
     splits = replace(splits, labels=labels, asked=asked, n_outside=n_outside, is_filtered=filtered)
     check_splits(splits, store)
     return splits
+
+
+def read_labels(store: TraceStore, config: Config) -> Integers:
+    """Labels (n_rows,), as they are stored or by --score-threshold; raises DataError."""
+    values = np.asarray(store.column(label_column(config)))
+    if config.score_threshold is not None:
+        return label_scores(values, config.score_threshold)
+    return check_labels(values, store)
 
 
 def has_both(labels: Integers) -> bool:
@@ -204,20 +228,6 @@ def no_such_filter(store: TraceStore, where: str, kept: str) -> DataError:
         f"{store.path}: --where {where!r:.80} kept {kept}; expected a filter that keeps traces of "
         "both classes"
     )
-
-
-def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: Integers) -> Splits:
-    """The splits of --split and --hold-out."""
-    given = str(config.split)
-    is_used = labels != UNLABELLED
-    own = own_split(store, given, config.hold_out, config.seed, asked, is_used)
-    questions = np.unique(asked.keys, return_inverse=True)[1]
-    by = f"file {given}" if is_file(given) else f"column {given}"
-    by += "" if config.hold_out is None else f", {config.hold_out} held out"
-    by += own.note
-    splits = place_rows(own.by_row, labels, questions, config.seed, config.max_traces, by)
-    n_outside = splits.n_outside - own.n_seen
-    return replace(splits, n_unmatched=own.n_unmatched, n_seen=own.n_seen, n_outside=n_outside)
 
 
 def check_labels(labels: NDArray, store: TraceStore) -> Integers:
@@ -273,48 +283,35 @@ def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:
         )
 
 
-class OwnSplit(NamedTuple):
-    """A split that the user gives."""
-
-    by_row: Texts  # (n_rows,): "train", "val", "test", or "" for none
-    n_unmatched: int = 0  # ids of a file that no trace has
-    n_seen: int = 0  # traces of a value held out whose questions others ask
-    note: str = ""  # what was done with the user's split
-
-
 def is_file(split: str) -> bool:
     """Whether --split names a CSV file, not a column."""
     return split.lower().endswith(".csv")
 
 
-def own_split(
-    store: TraceStore,
-    split: str,
-    hold_out: str | None,
-    seed: int,
-    asked: Questions,
-    is_used: NDArray[np.bool_],
-) -> OwnSplit:
-    """The split of each row.
+def place_as_given(
+    store: TraceStore, config: Config, asked: Questions, is_used: NDArray[np.bool_]
+) -> Placed:
+    """The splits of --split and --hold-out.
 
-    `split` is a column of text with the words train, val (or validation, valid, dev) and test, in
+    --split is a column of text with the words train, val (or validation, valid, dev) and test, in
     any case;
     without val, as most data sets have it, val is drawn from train by question and `seed`, in the
     proportions of the usual split; or a CSV file with the columns
     `trace_id` or `question_id`, and `split`, whose other rows are in no split; or, to hold out a
-    value, a column of text or integers: the rows of the value `hold_out` are then test, the others
+    value, a column of text or integers: the rows of that value are then test, the others
     train and val by question and `seed`, in the proportions of the usual split. Rows without a
-    value are in no split, nor are those of `hold_out` whose questions others ask. `is_used`
+    value are in no split, nor are those held out whose questions others ask. `is_used`
     (n_rows,) are the rows whose split matters, the labelled ones.
 
     Raises DataError for a column that is not there, or of another kind; other words; a value that
     no row has; a file all of whose ids no row has; and StoreError for a file that cannot be read.
     """
+    split, by = str(config.split), f"column {config.split}"
     if is_file(split):
-        return split_by_file(Path(split), store, asked.ids)
+        return split_by_file(Path(split), store, asked.ids)._replace(by=f"file {split}")
     given = read_values(store, split, "--split", np.arange(len(store)))
-    if hold_out is not None:
-        return hold_out_value(store, split, given, hold_out, seed, asked.keys, is_used)
+    if config.hold_out is not None:
+        return hold_out_value(store, config, given, asked.keys, is_used)
     lower = [str(value).strip().lower() for value in given.tolist()]
     values = np.array([SPELLINGS.get(word, word) for word in lower], dtype=object)
     is_word = np.isin(values, SPLITS)
@@ -326,9 +323,9 @@ def own_split(
             "or --hold-out VALUE to test on the rows of one value"
         )
     if np.any(values[is_used] == "val"):
-        return OwnSplit(values)
-    drawn = np.where(values == "train", sides_of(asked.keys, seed), values)
-    return OwnSplit(drawn, note=", val drawn from its train")
+        return Placed(values, by)
+    sides = by_question(asked.keys, side_of_question, config.seed)
+    return Placed(np.where(values == "train", sides, values), f"{by}, val drawn from its train")
 
 
 def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int64]) -> NDArray:
@@ -391,40 +388,29 @@ def read_second_labels(
 
 
 def hold_out_value(
-    store: TraceStore,
-    column: str,
-    values: NDArray,
-    hold_out: str,
-    seed: int,
-    questions: Texts,
-    is_used: NDArray[np.bool_],
-) -> OwnSplit:
+    store: TraceStore, config: Config, values: NDArray, questions: Texts, is_used: NDArray[np.bool_]
+) -> Placed:
     """Test are the rows of a value whose questions no other asks; the others that have a value are
     split by question."""
     texts = np.array([str(value) for value in values], dtype=object)
-    is_held_out = (texts == hold_out) & ~is_missing(values)
+    is_held_out = (texts == config.hold_out) & ~is_missing(values)
     if not is_held_out.any():
         distinct = sorted({*texts.tolist()} - {""})
         more = ", ..." if len(distinct) > N_SHOWN else ""
         raise DataError(
-            f"{store.path}: --hold-out: expected a value of column {column!r}, one of "
-            f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {hold_out!r:.80}"
+            f"{store.path}: --hold-out: expected a value of column {config.split!r}, one of "
+            f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {config.hold_out!r:.80}"
         )
     learned = is_used & ~is_held_out & ~is_missing(values)
     is_seen = is_held_out & np.isin(questions, questions[learned])
-    sides = np.where(is_held_out, "test", sides_of(questions, seed))
+    sides = by_question(questions, side_of_question, config.seed)
+    sides[is_held_out] = "test"
     sides[is_missing(values) | is_seen] = ""
-    return OwnSplit(sides, n_seen=int(np.sum(is_seen & is_used)))
+    by = f"column {config.split}, {config.hold_out} held out"
+    return Placed(sides, by, n_seen=int(np.sum(is_seen & is_used)))
 
 
-def sides_of(questions: Texts, seed: int) -> Texts:
-    """Train or val (n_rows,), by question, in the proportions of the usual split."""
-    distinct, question = np.unique(questions, return_inverse=True)
-    sides = np.array([side_of_question(one, seed) for one in distinct], dtype=object)
-    return sides[question]
-
-
-def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> OwnSplit:
+def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> Placed:
     """The splits of a CSV file; rows that it does not name are in none."""
     with name_file(path, "splits as CSV"):
         if path.exists() and not path.is_file():
@@ -442,7 +428,7 @@ def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> OwnSpli
             f"found {min(unmatched)!r:.80}, and no trace of any other; give the file of this store"
         )
     by_row = np.array([split_by_key.get(one, "") for one in keys], dtype=object)
-    return OwnSplit(by_row, len(unmatched))
+    return Placed(by_row, n_unmatched=len(unmatched))
 
 
 def check_header(header: list[str]) -> str:

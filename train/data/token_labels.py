@@ -20,7 +20,6 @@ __all__ = [
     "find_unusable",
     "has_labelled_tokens",
     "has_token_labels",
-    "labelled_in_train",
     "read_token_labels",
 ]
 
@@ -48,12 +47,6 @@ def read_token_labels(data: TrainingData, split: str) -> TokenLabels:
     lengths = offsets.diff().numpy()
     traces = np.repeat(np.arange(len(lengths)), lengths)
     return TokenLabels(values.numpy(), traces)
-
-
-def labelled_in_train(data: TrainingData) -> NDArray[np.int64]:
-    """The labels 1 and 0 of the tokens of train, (n_labelled,)."""
-    tokens = read_token_labels(data, "train")
-    return tokens.labels[tokens.is_labelled].astype(np.int64)
 
 
 def find_unusable(data: TrainingData) -> str | None:

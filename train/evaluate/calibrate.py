@@ -15,6 +15,7 @@ from train.evaluate.metrics import (
     Questions,
     Scores,
     brier,
+    draw_folds,
     expected_calibration_error,
 )
 
@@ -132,8 +133,7 @@ def keep_promise(
     found a threshold are no test of it. Without a threshold of one of them its numbers are missing.
     """
     threshold = risk_threshold(labels, scores, questions, risk)
-    distinct, question = np.unique(questions, return_inverse=True)
-    half = np.random.default_rng([seed, 2]).permutation(np.arange(len(distinct)) % 2)[question]
+    half = draw_folds(questions, 2, seed)
     found = []
     for fold in (0, 1):
         given, tried = (

@@ -223,11 +223,7 @@ def wilson(share: float, n: float, z: float = Z) -> Interval:
 
 
 def variance_ratio(
-    labels: Labels,
-    by_positive: Scores,
-    by_negative: Scores,
-    questions: Questions,
-    expected: float,
+    labels: Labels, by_positive: Scores, by_negative: Scores, questions: Questions, expected: float
 ) -> float:
     """How many times the variance that a model expects is that of a mean of deviations.
 

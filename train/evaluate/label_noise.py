@@ -16,13 +16,13 @@ __all__ = [
     "auroc_bounds",
     "auroc_without_noise",
     "error_of_graders",
-    "judge_label_noise",
+    "measure_label_noise",
 ]
 
 OPPOSITE = -0.25  # Cohen's kappa of two graders below which one means the opposite
 
 
-def judge_label_noise(
+def measure_label_noise(
     test: Frame[str], error: float | None, second: Labels | None = None
 ) -> LabelNoise:
     """What wrong labels can do to each AUROC on test, the mean over the runs of a method.

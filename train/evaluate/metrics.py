@@ -38,6 +38,7 @@ __all__ = [
     "confidence",
     "confidence_error",
     "counts_above",
+    "draw_folds",
     "drawn_counts",
     "expected_calibration_error",
     "mean_auroc",
@@ -198,6 +199,13 @@ def drawn_counts(
         yield np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
 
 
+def draw_folds(questions: Questions, n_folds: int, seed: int) -> Labels:
+    """Fold (n,) of each row, from 0: that of its question."""
+    distinct, question = np.unique(questions, return_inverse=True)
+    fold_by_question = np.arange(len(distinct)) % n_folds
+    return np.random.default_rng([seed, n_folds]).permutation(fold_by_question)[question]
+
+
 def percentile_interval(samples: Scores) -> list[float]:
     """The range of the middle 95% of bootstrap samples (n_samples,)."""
     return np.percentile(samples, [2.5, 97.5]).tolist()
@@ -276,13 +284,16 @@ def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     Returns k / n (n,), up to 1, and the error rate (n,) of those k; the last is 1 - accuracy.
     """
     wrong = ((scores >= threshold) != labels).astype(np.float64)
-    # 0 is the most confident
-    _, rank = np.unique(-confidence(scores, threshold), return_inverse=True)
-    counts = np.bincount(rank)
-    # (n,) from the most confident down
-    expected = np.repeat(np.bincount(rank, wrong) / counts, counts)
     k = np.arange(1, len(labels) + 1)
-    return k / len(labels), np.cumsum(expected) / k
+    return k / len(labels), _means_of_first(wrong, -confidence(scores, threshold))
+
+
+def _means_of_first(values: NDArray, keys: NDArray) -> Scores:
+    """Mean value of the k lowest keys, for k = 1 to n; equal keys count as their mean."""
+    _, rank = np.unique(keys, return_inverse=True)
+    counts = np.bincount(rank)
+    expected = np.repeat(np.bincount(rank, values) / counts, counts)
+    return np.cumsum(expected) / np.arange(1, len(values) + 1)
 
 
 def aurc(labels: Labels, scores: Scores, threshold: float) -> float:
@@ -305,23 +316,14 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores, most: float = 1.0
     scores gain, it is 0.
     """
     check_scores(labels, scores)
+    if np.ptp(scores) == 0:
+        return 0.0  # without the rounding that would show as -.000
     right = 1.0 - labels
-    _, rank = np.unique(scores, return_inverse=True)
-    counts = np.bincount(rank)
-    expected = np.repeat(np.bincount(rank, right) / counts, counts)  # (n,) from the lowest score up
-    random = right.mean()
-    if len(counts) == 1:
-        return 0.0  # equal scores, without the rounding that would show as -.000
-    gain = _area_of_lowest(expected, most) - random
-    ideal = _area_of_lowest(np.sort(right)[::-1], most) - random
+    n_last = max(1, int(most * len(labels)))
+    gain, ideal = (
+        _means_of_first(right, keys)[-n_last:].mean() - right.mean() for keys in (scores, labels)
+    )
     return 0.0 if np.isclose(ideal, 0) else float(gain / ideal)
-
-
-def _area_of_lowest(qualities: Scores, most: float) -> float:
-    """Mean of the means of the first k (n,), over the last share of k."""
-    k = np.arange(1, len(qualities) + 1)
-    n_last = max(1, int(most * len(k)))
-    return float(np.mean((np.cumsum(qualities) / k)[-n_last:]))
 
 
 def youden_threshold(labels: Labels, scores: Scores) -> float:

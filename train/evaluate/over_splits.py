@@ -144,10 +144,9 @@ def mean_strata(runs: Sequence[Results]) -> StrataRecord | None:
     if len(strata) < len(runs):
         return None
     mean = mean_record(strata)
-    if len({one.by for one in strata}) == 1:
+    if same([one.by for one in strata]):
         return mean
-    controls = {one.control for one in strata}
-    control = controls.pop() if len(controls) == 1 else None
+    control = same([one.control for one in strata])
     by = f"groups of the score of {control or 'the hardest control of each split'}"
     return replace(mean, by=by, control=control)
 
@@ -157,16 +156,20 @@ def mean_explained(runs: Sequence[Results]) -> Explained | None:
     explained = [run.explained for run in runs if run.explained is not None]
     if len(explained) < len(runs):
         return None
-    controls = {one.control for one in explained}
     correlations = in_all([one.rank_correlation for one in explained])
     return Explained(
-        control=controls.pop() if len(controls) == 1 else None,
+        control=same([one.control for one in explained]),
         rank_correlation={
             name: float(np.mean(found))
             for name, values in correlations.items()
             if len(found := [value for value in values if value is not None]) == len(runs)
         },
     )
+
+
+def same(values: Sequence[Value]) -> Value | None:
+    """The value that all are; None where they differ."""
+    return values[0] if len(set(values)) == 1 else None
 
 
 def merge_remarks(runs: Sequence[Results]) -> list[str]:

@@ -14,14 +14,7 @@ from scipy.stats import t as student
 
 from models import CONTROLS
 from train.evaluate.intervals import clustered_variance, mean_components
-from train.evaluate.metrics import (
-    Labels,
-    Questions,
-    Scores,
-    auroc,
-    auroc_samples,
-    mean_auroc,
-)
+from train.evaluate.metrics import Labels, Questions, Scores, auroc, auroc_samples, mean_auroc
 from train.evaluate.results import (
     Contrast,
     Entries,
@@ -49,11 +42,23 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class DeLongTest(NamedTuple):
-    """Difference of two AUROCs, its number of standard errors, and its two-sided p value."""
+    """Difference of two AUROCs, and its variance over questions; None where that is unknown."""
 
     difference: float
-    z: float
-    p: float
+    variance: float | None
+
+    @property
+    def z(self) -> float:
+        """The number of standard errors; infinite where the variance is 0."""
+        if self.difference == 0 or self.variance is None:
+            return 0.0
+        error = math.sqrt(self.variance)
+        return self.difference / error if error else math.copysign(math.inf, self.difference)
+
+    @property
+    def p(self) -> float:
+        """Two-sided; 1 where the difference is 0, and where there is no variance."""
+        return float(2 * norm.sf(abs(self.z)))
 
 
 def delong_test(
@@ -69,22 +74,16 @@ def delong_test(
     simulated samples where the truth is 0.
 
     Of several runs the difference is that of their mean AUROCs. By default all questions differ.
-
-    z = 0 and p = 1 where the difference is 0, and where the rows of a class are of a single
-    question, hence without a variance; z is infinite where the variance is 0, as for perfect scores
-    against a constant.
+    There is no variance where the rows of a class are of a single question.
     """
     if questions is None:
         questions = np.arange(len(labels))
-    return _test_of_variance(*_difference(labels, a, b, questions))
-
-
-def _test_of_variance(difference: float, variance: float | None) -> DeLongTest:
-    if difference == 0 or variance is None:
-        return DeLongTest(difference, 0.0, 1.0)
-    error = math.sqrt(variance)
-    z = difference / error if error else math.copysign(math.inf, difference)
-    return DeLongTest(difference, z, float(2 * norm.sf(abs(z))))
+    positive_a, negative_a = mean_components(labels, a)
+    positive_b, negative_b = mean_components(labels, b)
+    by_positive, by_negative = positive_a - positive_b, negative_a - negative_b
+    difference = float(by_positive.mean())
+    deviations = by_positive - difference, by_negative - difference
+    return DeLongTest(difference, clustered_variance(labels, *deviations, questions))
 
 
 def holm(p_values: dict[Key, float]) -> dict[Key, float]:
@@ -133,12 +132,11 @@ def compare_pairs(
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    found = {(a, b): _difference(labels, scores[a], scores[b], questions) for a, b in pairs}
-    p_delong = {pair: _test_of_variance(*one).p for pair, one in found.items()}
-    p_holm = holm_of_rivals(p_delong, controls)
+    found = {(a, b): delong_test(labels, scores[a], scores[b], questions) for a, b in pairs}
+    p_holm = holm_of_rivals({pair: test.p for pair, test in found.items()}, controls)
     errors = {
-        (a, b): _add_trainings(variance, labels, scores[a], scores[b], questions)
-        for (a, b), (_, variance) in found.items()
+        (a, b): error_of_trainings(test.variance, labels, scores[a], scores[b], questions)
+        for (a, b), test in found.items()
     }
     return [
         PairedTest(
@@ -148,7 +146,7 @@ def compare_pairs(
             ci=t_interval(areas[a] - areas[b], *errors[a, b]),
             p_bootstrap=bootstrap_p(samples[a] - samples[b]),
             p_bootstrap_least=2 / (len(samples[a]) + 1),
-            p_delong=p_delong[a, b],
+            p_delong=found[a, b].p,
             p_holm=p_holm[a, b],
             control=b in controls,
             error=errors[a, b][0],
@@ -159,7 +157,7 @@ def compare_pairs(
 
 
 def error_of_trainings(
-    labels: Labels, a: Scores, b: Scores, questions: Questions
+    variance: float | None, labels: Labels, a: Scores, b: Scores, questions: Questions
 ) -> tuple[float | None, float | None]:
     """How far the difference of mean AUROCs would vary with new questions and new trainings.
 
@@ -172,12 +170,6 @@ def error_of_trainings(
 
     Returns the standard error and its degrees of freedom; None where the variance is unknown.
     """
-    return _add_trainings(_difference(labels, a, b, questions)[1], labels, a, b, questions)
-
-
-def _add_trainings(
-    variance: float | None, labels: Labels, a: Scores, b: Scores, questions: Questions
-) -> tuple[float | None, float | None]:
     if variance is None:
         return None, None
     n = min(len(np.unique(questions[labels == label])) for label in (0, 1))
@@ -208,11 +200,11 @@ def find_verdict(
     hardest = hardest_control(comparisons, best[0], margin)
     control = None
     if hardest is not None:
-        control = judge_difference(hardest, margin, margin_p(hardest, margin))
+        control = find_contrast(hardest, margin, margin_p(hardest, margin))
     return Verdict(
         detector=best[0],
         margin=margin,
-        baseline=judge_difference(family[best], margin, p_holm[best]),
+        baseline=find_contrast(family[best], margin, p_holm[best]),
         control=control,
     )
 
@@ -250,7 +242,7 @@ def margin_p(test: PairedTest[str], margin: float) -> float:
     return min(1.0, 2 * float(student.sf(distance / test.error, test.df)))
 
 
-def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast:
+def find_contrast(test: PairedTest[str], margin: float, p: float) -> Contrast:
     """The finding at the level of 0.05, with the 95% interval of the t distribution.
 
     It has 0 in it for a fifth of the samples whose true difference is `detectable`.
@@ -285,15 +277,3 @@ def bootstrap_p(differences: Scores) -> float:
     """
     n_beyond = min(np.sum(differences <= 0), np.sum(differences >= 0))
     return min(1.0, 2 * float(n_beyond + 1) / (len(differences) + 1))
-
-
-def _difference(
-    labels: Labels, a: Scores, b: Scores, questions: Questions
-) -> tuple[float, float | None]:
-    """Difference of mean AUROCs, and its variance over questions; None where that is unknown."""
-    positive_a, negative_a = mean_components(labels, a)
-    positive_b, negative_b = mean_components(labels, b)
-    by_positive, by_negative = positive_a - positive_b, negative_a - negative_b
-    difference = float(by_positive.mean())
-    deviations = by_positive - difference, by_negative - difference
-    return difference, clustered_variance(labels, *deviations, questions)

@@ -5,7 +5,7 @@ They are made once, by `train.evaluate`; written, read back, compared and shown 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -559,14 +559,11 @@ def mean_record(records: Sequence[Record]) -> Record:
 
     A field that one of them lacks, or that is a list, is None.
     """
-    first = records[0]
-    return replace(first, **dict(means(records)))  # type: ignore[type-var]  # a dataclass
-
-
-def means(records: Sequence[Record]) -> Iterator[tuple[str, float | None]]:
+    changed: dict[str, float | None] = {}
     for one in fields(records[0]):  # type: ignore[arg-type]  # it is a dataclass
         values = [getattr(record, one.name) for record in records]
         if all(type(value) in (int, float) for value in values):
-            yield one.name, float(np.mean(values))
+            changed[one.name] = float(np.mean(values))
         elif not isinstance(values[0], str):
-            yield one.name, None
+            changed[one.name] = None
+    return replace(records[0], **changed)  # type: ignore[type-var]

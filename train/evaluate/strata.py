@@ -12,16 +12,10 @@ from scipy.stats import rankdata
 
 from store.reports import count
 from train.evaluate.frame import Frame, Key
-from train.evaluate.metrics import (
-    Labels,
-    Scores,
-    auroc_samples,
-    percentile_interval,
-    rank_rows,
-)
+from train.evaluate.metrics import Labels, Scores, auroc_samples, percentile_interval, rank_rows
 from train.evaluate.results import Interval, StrataRecord
 
-__all__ = ["Strata", "auroc_within", "cut_by", "judge_within", "rank_correlation", "strata_of"]
+__all__ = ["Strata", "cut_by", "measure_within", "rank_correlation", "strata_of"]
 
 N_BINS = 10
 
@@ -74,38 +68,23 @@ def cut_by(name: str, val: Scores, test: Scores) -> Strata:
     return Strata(f"{parts} of the score of {name}", stratum, name)
 
 
-def auroc_within(
-    labels: Labels, scores: Scores, stratum: NDArray[np.int64], weights: NDArray | None = None
-) -> float | None:
-    """Mean of the AUROCs within strata, each weighted by its pairs of a positive and a negative.
-
-    It is the share of the pairs of one stratum whose positive outranks its negative, a tie counting
-    one half.
-
-    `weights` (n,) say how often each row counts, once by default. Returns None where no stratum has
-    both classes.
-    """
-    repeated = np.ones(len(labels)) if weights is None else weights
-    ranked = rank_rows(labels, scores, np.arange(len(labels)), stratum)
-    area = ranked.areas(repeated[None])[0]
-    return None if np.isnan(area) else float(area)
-
-
-def judge_within(
+def measure_within(
     test: Frame[Key], name: Key, strata: Strata
 ) -> tuple[float, Interval] | tuple[None, None]:
     """AUROC of a method within strata of the rows, the mean over its trainings, with its interval.
 
-    The interval has the percentiles of a bootstrap over questions. Both are None where no
-    stratum has both classes; resamples without such a stratum are left out.
+    It is the share of the pairs of one stratum whose positive outranks its negative. The interval
+    has the percentiles of a bootstrap over questions. Both are None where no stratum has both
+    classes; resamples without such a stratum are left out.
     """
     labels, runs = test.labels, test.scores[name]
-    areas = [auroc_within(labels, run, strata.stratum) for run in runs]
-    found = [area for area in areas if area is not None]
-    if not found:
+    zero = np.zeros_like(strata.stratum)
+    ranked = [rank_rows(labels, run, zero, strata.stratum) for run in runs]
+    area = float(np.mean([one.areas(np.ones((1, 1)))[0] for one in ranked]))
+    if np.isnan(area):
         return None, None
     samples = auroc_samples(labels, runs, test.questions, test.seed, stratum=strata.stratum)
-    return float(np.mean(found)), percentile_interval(samples)
+    return area, percentile_interval(samples)
 
 
 def rank_correlation(runs: Scores, control: Scores) -> float | None:

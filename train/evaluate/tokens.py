@@ -22,8 +22,8 @@ __all__ = [
     "TokenTruth",
     "best_f1_threshold",
     "describe_tokens",
-    "judge_tokens",
     "largest_by_trace",
+    "measure_tokens",
     "read_token_truth",
     "span_ends",
     "span_metrics",
@@ -54,19 +54,18 @@ def read_token_truth(data: TrainingData) -> dict[str, TokenTruth] | None:
     """Split ("val", "test") -> its labelled tokens; None where they cannot be judged."""
     if not has_token_labels(data) or find_unusable(data) is not None:
         return None
-    return {split: read_truth_of(data, split) for split in ("val", "test")}
-
-
-def read_truth_of(data: TrainingData, split: str) -> TokenTruth:
-    tokens = read_token_labels(data, split)
-    places = np.flatnonzero(tokens.is_labelled)
-    return TokenTruth(
-        places,
-        tokens.labels[places].astype(np.int64),
-        tokens.traces[places],
-        data.splits.questions[data.splits.rows(split)],
-        data.splits.labels_of(split),
-    )
+    truth = {}
+    for split in ("val", "test"):
+        tokens = read_token_labels(data, split)
+        places = np.flatnonzero(tokens.is_labelled)
+        truth[split] = TokenTruth(
+            places,
+            tokens.labels[places].astype(np.int64),
+            tokens.traces[places],
+            data.splits.questions[data.splits.rows(split)],
+            data.splits.labels_of(split),
+        )
+    return truth
 
 
 def describe_tokens(truth: TokenTruth) -> TokenCounts:
@@ -79,7 +78,7 @@ def describe_tokens(truth: TokenTruth) -> TokenCounts:
     )
 
 
-def judge_tokens(
+def measure_tokens(
     val: Sequence[TokenScores], test: Sequence[TokenScores], truth: dict[str, TokenTruth]
 ) -> TokenMetrics:
     """Metrics of the scores of tokens, means over training runs; the threshold is of their mean.
@@ -93,7 +92,7 @@ def judge_tokens(
             labels = without_missing(scores, truth[split])[0].labels
             if len(np.unique(labels)) < 2:
                 return TokenMetrics(left_out=f"{split} split: scores of one class of tokens only")
-    runs = [judge_run(*scores, truth) for scores in zip(val, test, strict=True)]
+    runs = [measure_run(*scores, truth) for scores in zip(val, test, strict=True)]
     metrics = mean_record(runs)
     val_truth, mean_scores = without_missing(np.mean(val, axis=0), truth["val"])
     metrics.threshold = best_f1_threshold(val_truth.labels, mean_scores)
@@ -107,7 +106,7 @@ def judge_tokens(
     return metrics
 
 
-def judge_run(val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth]) -> TokenMetrics:
+def measure_run(val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth]) -> TokenMetrics:
     val_truth, val_scores = without_missing(val, truth["val"])
     test_truth, test_scores = without_missing(test, truth["test"])
     threshold = best_f1_threshold(val_truth.labels, val_scores)

@@ -14,22 +14,21 @@ from models.metadata import FittedFields
 from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
 from models.tables import Table, TableProbe
-from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.errors import DataError
-from train.evaluate.judge import Scored
-from train.evaluate.metrics import Scores
+from train.evaluate.findings import Scored
+from train.evaluate.metrics import Scores, draw_folds
 from train.evaluate.results import Facts
 
 __all__ = [
+    "Features",
     "fit_probe",
     "out_of_fold_margin",
     "predict_probe",
     "probe_margin",
     "read_features",
-    "read_split_features",
     "score_probe",
 ]
 
@@ -139,14 +138,6 @@ def without_targets(numbers: torch.Tensor, probe: Probe) -> torch.Tensor:
     return numbers[..., : numbers.shape[-1] - len(probe.learns_from)]
 
 
-def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Features:
-    """Split -> features (n_split, A, k), or texts (n_split,), or a table of n_split rows."""
-    features: Features = {}
-    for split in SPLITS:
-        features[split] = read_features(name, probe, data, split, features.get("train"))
-    return features
-
-
 def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
     """Fit on train, choose the alternative on validation."""
     labels, val_labels = splits.labels_of("train"), splits.labels_of("val")
@@ -234,7 +225,7 @@ def out_of_fold_margin(probe: Any, fitted: AnyFitted, train: Numbers, splits: Sp
     labels = splits.labels_of("train")
     base_rate = labels.mean()
     margin = np.full(len(labels), np.log(base_rate / (1 - base_rate)))
-    folds = draw_folds(splits.questions[splits.train], splits.seed)
+    folds = draw_folds(splits.questions[splits.train], N_FOLDS, splits.seed)
     for fold in range(N_FOLDS):
         inside = folds == fold
         others = labels[~inside]
@@ -242,10 +233,3 @@ def out_of_fold_margin(probe: Any, fitted: AnyFitted, train: Numbers, splits: Sp
             refitted = probe.refit(fitted, train[~inside], others)
             margin[inside] = refitted.logits(train[inside])
     return margin
-
-
-def draw_folds(questions: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Fold (n,) of each row, 0 to N_FOLDS - 1: that of its question."""
-    distinct, question = np.unique(questions, return_inverse=True)
-    fold_by_question = np.arange(len(distinct)) % N_FOLDS
-    return np.random.default_rng([seed, N_FOLDS]).permutation(fold_by_question)[question]

@@ -16,13 +16,12 @@ from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
 from train.files import make_directory
 from train.fit.device import launched
-from train.library.arguments import naming_arguments
-from train.library.guard import Guard, build_guard
+from train.library.guard import Guard, build_guard, naming_arguments
 from train.outside.methods import load_methods
 from train.report import write_report
 from train.run.detectors import read_layers
-from train.run.directory import begin_run, lock_directory
 from train.run.experiment import Experiment, run_experiment
+from train.run.run_record import begin_run, lock_directory
 from train.run.scoring import choose_names, trained_models
 
 __all__ = ["FittedRun", "fit", "fit_detectors"]

@@ -1,6 +1,8 @@
 """Scores of new traces by what a run has fitted, from its directory or from one exported file."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from train.config import Config, Reading, scoring_settings
-from train.errors import ConfigError, store_errors
+from train.errors import ConfigError, TrainError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
-from train.library.arguments import naming_arguments
-from train.outside.methods import load_methods
+from train.outside.methods import describe_changes, load_methods
 from train.run.export import read_export, write_export
 from train.run.scoring import (
     Scorer,
@@ -27,7 +28,29 @@ from train.run.scoring import (
 if TYPE_CHECKING:
     from train.library.watch import Watch
 
-__all__ = ["Guard", "build_guard", "load_run", "open_guard"]
+__all__ = ["Guard", "build_guard", "load_run", "naming_arguments", "open_guard"]
+
+FLAG = re.compile(r"--(no-)?([a-z][a-z-]*)")
+KNOWN: dict[str, str] = Config.__annotations__ | dict.fromkeys(
+    ("force", "resume", "overwrite"), "bool"
+)
+
+
+@contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Have errors inside say `max_traces` for `--max-traces`, `amp=False` for `--no-amp`."""
+    try:
+        yield
+    except TrainError as error:
+        error.args = (FLAG.sub(as_argument, str(error)), *error.args[1:])
+        raise
+
+
+def as_argument(flag: re.Match[str]) -> str:
+    name = flag[2].replace("-", "_")
+    if name not in KNOWN:
+        return flag[0]
+    return f"{name}={not flag[1]}" if KNOWN[name] == "bool" else name
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,8 +106,9 @@ class Guard:
         """What scores some traces, checked; the arguments and errors are those of `score`."""
         with store_errors():
             data = read_data(traces, self.names, self.models)
-            remark = check_comparable(self.models, self.names, data, force=force)
-        return Scorer(self.models, data, remark)
+            remarks = check_comparable(self.models, self.names, data, force=force)
+        changes = describe_changes(self.config.outside, self.names)
+        return Scorer(self.models, data, [*changes, *remarks])
 
     def predict_proba(
         self, traces: object, model: str | None = None, *, force: bool = False

@@ -1,14 +1,17 @@
-"""Methods of a run on a model that speaks: columns, the layers of each, single tokens."""
+"""Methods of a run on a model that speaks: columns, layers, and tokens as they come."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor
+from transformers import StoppingCriteria
 
 from models import DETECTORS, Detector, Probe, find
 from store import Batch, Ragged
@@ -25,7 +28,15 @@ from train.errors import ConfigError
 from train.run import scoring
 from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
 
-__all__ = ["KNOWN", "LiveMethods", "TokenMethod", "with_all_layers"]
+__all__ = [
+    "KNOWN",
+    "LiveMethods",
+    "Stopping",
+    "Token",
+    "TokenMethod",
+    "TokenStream",
+    "with_all_layers",
+]
 
 Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
 # columns that need no pass
@@ -36,14 +47,9 @@ GIVEN = {*KNOWN, *STATES, *PREDICTIONS, *ATTENTION, *columns_of("lens")} - {*ON_
 class TokenMethod(NamedTuple):
     """A method that scores a token without any other one."""
 
-    columns: tuple[str, ...]  # that it scores from
+    columns: tuple[str, ...]  # that it scores from; of states the score is the log-odds
     layers: Sequence[int]  # that it reads of the states, as the model numbers them
     score: Callable[[Batch], NDArray[np.float32]]  # batch of n tokens -> (n,), mean over the seeds
-
-    @property
-    def is_log_odds(self) -> bool:
-        """Whether the score is the log-odds of a hallucination."""
-        return WHOLE in self.columns
 
 
 class LiveMethods:
@@ -124,9 +130,13 @@ class LiveMethods:
     def detectors(self, name: str) -> list[Detector]:
         """A detector of each seed."""
         config = self.models.config
-        columns = {role: empty_column(role, shape) for role, shape in self.shapes_of(name).items()}
-        empty = Batch(torch.arange(0), columns)
-        data = data_in_memory(empty, self.models.results.layers, config)
+        columns: dict[str, Any] = {}
+        for role, shape in self.shapes_of(name).items():
+            values = torch.zeros(0, *shape)
+            is_ragged = TRACE_COLUMNS[role].axis is not None
+            columns[role] = Ragged(values, torch.zeros(1).long()) if is_ragged else values
+        of_no_trace = Batch(torch.arange(0), columns)
+        data = data_in_memory(of_no_trace, self.models.results.layers, config)
         seeds = range(config.seed, config.seed + config.seeds)
         return [load_detector(name, seed, self.models, data).eval() for seed in seeds]
 
@@ -178,14 +188,102 @@ def layers_of_run(columns: Sequence[str], models: TrainedModels) -> list[int]:
     return found[0] if found else []
 
 
-def empty_column(name: str, shape: tuple[int, ...]) -> Tensor | Ragged:
-    """A column of no trace."""
-    values = torch.zeros(0, *shape)
-    return values if TRACE_COLUMNS[name].axis is None else Ragged(values, torch.zeros(1).long())
-
-
 def with_all_layers(values: Tensor, layers: Sequence[int], numbers: Sequence[int]) -> Tensor:
     """Values (n, layers, ...) of some layers of a run among all; those that nothing reads are 0."""
     filled = values.new_zeros(len(values), len(numbers), *values.shape[2:])
     filled[:, [numbers.index(layer) for layer in layers]] = values
     return filled
+
+
+class Token(NamedTuple):
+    """A token of an answer, as soon as its scores are known."""
+
+    sequence: int  # its row in `Watch.scores`
+    position: int  # in the answer, from 0
+    id: int
+    # by method, of those that score tokens one by one: what `predict --tokens` gives
+    scores: dict[str, float]
+
+
+@dataclass
+class TokenStream:
+    """The tokens of one call of `generate` as they come; `numbers` are the layers of the run."""
+
+    methods: Mapping[str, TokenMethod]
+    numbers: Sequence[int]
+    dtype: torch.dtype  # of states
+    ends: set[int]
+    first: int  # row of the first sequence
+    listeners: Sequence[Callable[[Token], None]]
+    rows: list[list[Token]] = field(default_factory=list)  # of each sequence
+    ended: set[int] = field(default_factory=set)
+
+    def take(
+        self, tokens: Tensor, states: Mapping[int, Tensor], described: Mapping[str, NDArray]
+    ) -> None:
+        """Score the tokens (B,) of a pass, from their states (B, d) by layer and predictions."""
+        batch = self._batch(len(tokens), states, described)
+        found = {name: method.score(batch) for name, method in self.methods.items()}
+        if not self.rows:
+            self.rows += [[] for _ in tokens]
+        for i, token in enumerate(tokens.tolist()):
+            if i in self.ended:
+                continue
+            if token in self.ends:
+                self.ended.add(i)
+                if self.rows[i]:  # an answer may be nothing but its end
+                    continue
+            scores = {name: float(one[i]) for name, one in found.items()}
+            came = Token(self.first + i, len(self.rows[i]), token, scores)
+            self.rows[i].append(came)
+            for listener in self.listeners:
+                listener(came)
+
+    def scores(self) -> list[dict[str, list[float]]]:
+        """Of each sequence, method -> a score a token."""
+        return [
+            {name: [one.scores[name] for one in row] for name in self.methods} for row in self.rows
+        ]
+
+    def _batch(
+        self, n: int, states: Mapping[int, Tensor], described: Mapping[str, NDArray]
+    ) -> Batch:
+        """Each token as a trace of its own, whose layers that nothing reads are 0."""
+        offsets = torch.arange(n + 1)
+        columns: dict[str, Any] = {
+            name: Ragged(torch.from_numpy(values), offsets) for name, values in described.items()
+        }
+        if states:
+            some = torch.stack([*states.values()], dim=1).to("cpu", self.dtype)
+            columns[WHOLE] = Ragged(with_all_layers(some, [*states], self.numbers), offsets)
+        return Batch(torch.arange(n), columns)
+
+
+class Stopping(StoppingCriteria):
+    """Ends an answer at a token that is a hallucination with a probability of at least `at`.
+
+    It is asked when the next token was drawn, with which the answer ends.
+
+    Attributes
+    ----------
+    ended
+        Of each sequence of the last call, whether it was ended.
+    """
+
+    def __init__(self, stream: Callable[[], TokenStream | None], names: list[str], at: float):
+        self.stream = stream
+        self.names = names
+        self.at = at
+        self.ended: list[bool] = []
+
+    def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Any:
+        """(B, T) token ids -> bool (B,)."""
+        stream = self.stream()
+        if stream is None:
+            raise ConfigError("stopping: expected generate of the model that is watched, inside")
+        rows = stream.rows or [[] for _ in input_ids]
+        self.ended = [
+            any(expit(token.scores[name]) >= self.at for token in row for name in self.names)
+            for row in rows
+        ]
+        return torch.tensor(self.ended, device=input_ids.device)

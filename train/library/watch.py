@@ -25,6 +25,7 @@ from store.sources.huggingface.module_outputs import find_places
 from store.sources.huggingface.predictions import PREDICTIONS
 from store.sources.huggingface.provenance import config_digest, tokenizer_digest, weights_digest
 from store.sources.huggingface.watched_generation import (
+    WHOLE,
     Passes,
     Spoken,
     read_spoken,
@@ -34,8 +35,15 @@ from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference
 from train.errors import ConfigError, DataError
-from train.library.live_methods import KNOWN, LiveMethods, TokenMethod, with_all_layers
-from train.library.token_scores import Stopping, Token, TokenStream
+from train.library.live_methods import (
+    KNOWN,
+    LiveMethods,
+    Stopping,
+    Token,
+    TokenMethod,
+    TokenStream,
+    with_all_layers,
+)
 from train.run.scoring import TrainedModels
 
 __all__ = ["Watch"]
@@ -170,7 +178,7 @@ class Watch:
         if not 0 < at <= 1:
             raise ConfigError(f"stopping: expected a probability above 0, found {at}")
         self.on_token()
-        known = [name for name, method in self._by_token.items() if method.is_log_odds]
+        known = [name for name, method in self._by_token.items() if WHOLE in method.columns]
         chosen = models.split(",") if isinstance(models, str) else models
         names = known if chosen is None else list(chosen)
         if not names or not set(names).issubset(known):
@@ -205,7 +213,8 @@ class Watch:
 
     def _watched(self, inputs: Tensor | None, config: Any, options: dict[str, Any]) -> Any:
         settings = settings_of(self.model, config, options)
-        ends = ends_of(settings)
+        # the ids that an answer ends before, those of padding among them
+        ends = ids_of(settings.get("eos_token_id")) | ids_of(settings.get("pad_token_id"))
         ids, mask = read_inputs(inputs, settings)
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
@@ -346,11 +355,6 @@ def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Ten
     if mask is not None and not mask[:, -1].all():
         raise ConfigError("watch: expected prompts padded on the left, found padding on the right")
     return ids, torch.ones_like(ids) if mask is None else mask
-
-
-def ends_of(settings: Mapping[str, Any]) -> set[int]:
-    """The ids that an answer ends before, those of padding among them."""
-    return ids_of(settings.get("eos_token_id")) | ids_of(settings.get("pad_token_id"))
 
 
 def ids_of(tokens: Any) -> set[int]:

@@ -5,14 +5,15 @@ text names a file to run: neither --config nor the files of a run, which record 
 from, but only so that a changed file is found. Installed packages offer methods by entry points of
 the groups `trace_detectors` and `trace_probes`; they are imported when they are asked for by name.
 
-What is loaded here is in the registries of `models` until the next command line is read.
+What is loaded here is in the registries of `models` until the next command line is read. A record
+may come from anywhere: no path in it is ever opened or imported.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -22,28 +23,55 @@ from models import DETECTORS, METHODS, PROBES
 from models.options import Option
 from store.cli.arguments import expand
 from train.errors import ConfigError
-from train.outside.records import ORIGIN_KEYS, Records, shorten
 from train.outside.source import check_method, describe_failure, methods_of, name_of, run_source
 
 if TYPE_CHECKING:
     from models import Detector, Probe
 
-__all__ = ["LOADED", "Outside", "describe_changes", "forget", "load_chosen", "load_methods"]
+__all__ = [
+    "LOADED",
+    "NOTHING",
+    "Difference",
+    "Outside",
+    "Record",
+    "Records",
+    "describe_changes",
+    "describe_outside",
+    "forget",
+    "load_chosen",
+    "load_methods",
+    "outside_differences",
+]
 
 ALL = "all"
 DETECTOR_GROUP = "trace_detectors"
 PROBE_GROUP = "trace_probes"
+N_DIGITS = 12  # of a SHA-256 that is shown
+ORIGIN_KEYS = ("sha256", "package")
+Difference = tuple[str, object, object]  # what, now, then
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where a method came from, and the values of its options, which nothing has checked."""
+
+    place: str | None = None  # FILE.py:CLASS, or MODULE:NAME of an installed package
+    sha256: str | None = None  # of the file, in hexadecimal
+    package: str | None = None  # name and version of the installed package
+    options: dict[str, object] = field(default_factory=dict)
+
+
+NOTHING = Record()
+Records = Mapping[str, Record]  # by the name of the method
 
 
 @dataclass(frozen=True)
 class Outside:
-    """A detector or probe that was loaded from outside; where it is from is as of `Record`."""
+    """A detector or probe that was loaded from outside."""
 
     name: str  # in the registries and results
     method: type[Detector] | Probe
-    place: str
-    sha256: str | None = None
-    package: str | None = None
+    origin: Record  # without options
 
     @property
     def options(self) -> list[Option]:
@@ -83,7 +111,7 @@ def load_methods(text: str, *, files: bool = True) -> str:
                 "can ask for; give --models with it"
             )
         outside = load_file(item)
-        check_new(outside.name, outside.place)
+        check_new(outside.name, str(outside.origin.place))
         enter(outside)
         names.append(outside.name)
     load_chosen(INSTALLED if ALL in names else names)
@@ -144,7 +172,7 @@ def load_file(item: str) -> Outside:
         raise ConfigError(f"{where}: expected a detector or probe {attribute!r:.80}, found {found}")
     method = check_method(getattr(module, attribute), f"{where}: {attribute}")
     name = name_of(method, attribute, f"{where}: {attribute}")
-    return Outside(name, method, f"{path}:{attribute}", sha256)
+    return Outside(name, method, Record(f"{path}:{attribute}", sha256))
 
 
 def run_file(path: Path, where: str) -> tuple[ModuleType, str]:
@@ -174,7 +202,7 @@ def load_installed(name: str, point: EntryPoint) -> Outside:
         raise ConfigError(
             f"{where}: expected its entry point in group {group}, found {point.group}"
         )
-    return Outside(name, method, point.value, package=package)
+    return Outside(name, method, Record(point.value, package=package))
 
 
 def package_of(point: EntryPoint) -> str:
@@ -189,7 +217,7 @@ def describe_changes(recorded: Records, names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in LOADED or name not in recorded:
             continue
-        now, then = LOADED[name], recorded[name]
+        now, then = LOADED[name].origin, recorded[name]
         for key in ORIGIN_KEYS:
             found, expected = getattr(now, key), getattr(then, key)
             if found != expected:
@@ -198,3 +226,37 @@ def describe_changes(recorded: Records, names: Sequence[str]) -> list[str]:
                     f"expected {key} {shorten(expected)!s:.80}, found {shorten(found)}"
                 )
     return warnings
+
+
+def outside_differences(now: Records, then: Records) -> list[Difference]:
+    """What differs between the recorded methods of two runs: what, and both values.
+
+    Of a file its bytes count, of a package its version; not where it lies.
+    """
+    differences: list[Difference] = []
+    for name in {**now, **then}:
+        a, b = now.get(name, NOTHING), then.get(name, NOTHING)
+        for key in ORIGIN_KEYS:
+            what = f"{a.place or b.place}: {key}"
+            differences.append((what, shorten(getattr(a, key)), shorten(getattr(b, key))))
+        for option in {**a.options, **b.options}:
+            flag = f"--{name}-{option}".replace("_", "-")
+            differences.append((flag, a.options.get(option), b.options.get(option)))
+    return [(what, a, b) for what, a, b in differences if a != b]
+
+
+def shorten(value: object) -> object:
+    """The first digits of a SHA-256; anything else as it is."""
+    if isinstance(value, str) and len(value) == 64:
+        return value[:N_DIGITS]
+    return value
+
+
+def describe_outside(recorded: Records) -> list[str]:
+    """Each method from outside with its origin and its options, for a report."""
+    texts = []
+    for name, one in recorded.items():
+        origin = one.package or f"sha256 {shorten(one.sha256)}"
+        texts.append(f"{name} from {Path(str(one.place)).name} ({origin})")
+        texts += [f"{name}_{key} = {value}" for key, value in one.options.items()]
+    return texts

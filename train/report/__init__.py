@@ -55,8 +55,7 @@ from train.report.tables import (
     build_traces,
     build_transfer,
 )
-from train.run.questions import write_asked
-from train.run.results import write_scores
+from train.run.results import write_asked, write_scores
 
 if TYPE_CHECKING:
     from train.run.experiment import Experiment

@@ -11,14 +11,7 @@ from typing import TypeVar
 
 from train.evaluate.results import PairedTest
 
-__all__ = [
-    "clean_text",
-    "p_value",
-    "share",
-    "short",
-    "short_p",
-    "with_interval",
-]
+__all__ = ["clean_text", "p_value", "share", "short", "short_p", "with_interval"]
 
 Key = TypeVar("Key")
 N_SHOWN = 200  # characters of a text

@@ -102,8 +102,13 @@ def draw_forest(evidence: Evidence) -> Figure:
     axes.set_yticks(list(rows.values()), list(rows))
     axes.tick_params(axis="y", length=0)
     axes.spines.left.set_visible(False)
-    draw_numbers(axes, rows, evidence)
-    draw_kinds(axes, rows, evidence)
+    for name, row in rows.items():
+        write_beside(axes, short(evidence.summary[name].test.auroc), 1, row, 6)
+    for kind, names in evidence.kinds.items():
+        heights = [rows[name] for name in names if name in rows]
+        if heights:
+            gap = min(heights) - GAP
+            write_beside(axes, kind, 0, gap, -6, ha="right", style="italic", color=FAINT)
     return figure
 
 
@@ -134,21 +139,6 @@ def draw_row(axes: Axes, row: float, test: Metrics, kind: str, style: Style) -> 
         markerfacecolor=face,
         linestyle="none",
     )
-
-
-def draw_kinds(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:
-    """Write the name of each kind, and its marker, in the gap above its first row."""
-    for kind, names in evidence.kinds.items():
-        heights = [rows[name] for name in names if name in rows]
-        if heights:
-            at = min(heights) - GAP
-            write_beside(axes, kind, 0, at, -6, ha="right", style="italic", color=FAINT)
-
-
-def draw_numbers(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:
-    """Write each AUROC at the right."""
-    for name, row in rows.items():
-        write_beside(axes, short(evidence.summary[name].test.auroc), 1, row, 6)
 
 
 def write_beside(

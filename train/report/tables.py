@@ -17,16 +17,10 @@ from urllib.parse import quote
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config, config_of_run
 from train.evaluate.results import Cut, PairedTest, Results
-from train.outside.records import describe_outside
+from train.outside.methods import describe_outside
 from train.report.evidence import Evidence, find_mistakes
 from train.report.methods import find_kinds
-from train.report.numbers import (
-    clean_text,
-    p_value,
-    short,
-    short_p,
-    with_interval,
-)
+from train.report.numbers import clean_text, p_value, short, short_p, with_interval
 from train.report.render import Table
 
 __all__ = [
@@ -125,13 +119,15 @@ def build_facts(results: Results) -> Table:
     """The run: its store, settings that are not the defaults, time, versions."""
     store = results.store
     settings = changed_settings(results.config)
+    entries = [entry for part in results.of_each_split for entry in part.entries.values()]
+    seconds = sum(len(entry.runs or [entry]) * entry.seconds for entry in entries)
     facts = {
         "run": results.run,
         "store": store.path,
         "state of the store": f"{store.uuid}, commit {store.generation}, {store.rows} traces",
         "settings that are not the defaults": ", ".join(settings) or "none",
         "layers": describe_layers(results),
-        "training and scoring": f"{total_seconds(results):.0f} s",
+        "training and scoring": f"{seconds:.0f} s",
         "versions": ", ".join(find_versions()),
     }
     rows = [(key, clean_text(value, 2000)) for key, value in facts.items() if value]
@@ -142,12 +138,6 @@ def build_traces(traces: Mapping[str, str]) -> Table | None:
     """How the traces were made: name and text; None where nothing is recorded."""
     rows = [(name, clean_text(text, 600)) for name, text in traces.items()]
     return Table(("", ""), rows, n_left=2) if rows else None
-
-
-def total_seconds(results: Results) -> float:
-    """Seconds of all trainings and fits; an entry has the mean over its runs."""
-    entries = [entry for part in results.of_each_split for entry in part.entries.values()]
-    return sum(len(entry.runs or [entry]) * entry.seconds for entry in entries)
 
 
 def describe_layers(results: Results) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
+import numpy as np
+
 from models import DETECTORS, Detector
 from models.losses import ClassificationLoss
 from store import StoreError
@@ -10,7 +12,7 @@ from store.traces.layers import choose_layers
 from train.config import Config, flag_of, settings_of
 from train.data.batches import TrainingData
 from train.data.requirements import columns_of, settings_for
-from train.data.token_labels import labelled_in_train
+from train.data.token_labels import read_token_labels
 from train.errors import ConfigError
 from train.evaluate.metrics import Labels
 
@@ -119,7 +121,8 @@ def set_loss(detector: Detector, data: TrainingData) -> None:
     labels = data.splits.labels_of("train")
     if detector.targets:
         n_traces = len(labels)
-        labels = labelled_in_train(data)
+        tokens = read_token_labels(data, "train")
+        labels = tokens.labels[tokens.is_labelled].astype(np.int64)
         detector.labels_per_trace = len(labels) / n_traces
     if detector.has_plain_loss:
         detector.criterion = build_criterion(data.config, labels)

@@ -11,41 +11,40 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
 from store.reports import say
+from store.traces.question_split import SPLITS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
-from train.evaluate.frame import Frame
-from train.evaluate.judge import (
+from train.evaluate.findings import (
     LABEL_THRESHOLDS,
     Scored,
     ScoredByName,
     build_frame,
     compare_all,
-    correlate,
     count_splits,
-    judge,
     label_sensitivity,
+    measure_left_out,
+    measure_method,
     read_truth,
 )
-from train.evaluate.label_noise import judge_label_noise
+from train.evaluate.frame import Frame
+from train.evaluate.label_noise import measure_label_noise
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.paired_tests import hardest_control
-from train.evaluate.results import Facts, Results, best_on_validation
-from train.evaluate.strata import Strata, cut_by, judge_within, strata_of
-from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
-from train.evaluate.transfer import judge_left_out
+from train.evaluate.results import Explained, Facts, Results, best_on_validation
+from train.evaluate.strata import Strata, cut_by, measure_within, rank_correlation, strata_of
+from train.evaluate.tokens import TokenTruth, describe_tokens, measure_tokens, read_token_truth
 from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
-from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
+from train.fit.probes import Features, fit_probe, out_of_fold_margin, probe_margin, read_features
 from train.run.checkpoint import RunDirectory
 from train.run.detectors import build_detector, hidden_size, read_layers
-from train.run.directory import begin_run, check_agreement, describe_store
 from train.run.jobs import Jobs, count_jobs
 from train.run.progress import TrainingProgress
+from train.run.run_record import begin_run, check_agreement, describe_store
 from train.run.trainer import Trainer
 
 __all__ = ["Experiment", "run_experiment", "train_detectors"]
@@ -112,7 +111,7 @@ def run_experiment(
     results = replace(first.results, config=asdict(config))
     if config.hold_out == EACH:
         results.transfer = [
-            judge_left_out(str(one.data.config.hold_out), one.frame.test, first.frame)
+            measure_left_out(str(one.data.config.hold_out), one.frame.test, first.frame)
             for one in others
         ]
         of_others = [
@@ -133,11 +132,14 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
     is_first = trainer.fabric.is_global_zero
     truth = read_token_truth(data)
     at_work = replace(
-        trainer, data=data.with_settings(jobs=n_jobs), judges_tokens=truth is not None
+        trainer, data=data.with_settings(jobs=n_jobs), measures_tokens=truth is not None
     )
     with cpu_arithmetic(n_threads), Jobs(at_work, n_jobs) as jobs:
         if is_first:  # what takes seconds before what takes hours
-            probes = {name: jobs.submit(Trainer.fit_named, name) for name in work.probes}
+            probes = {
+                name: jobs.submit(Trainer.fit_probe, name, reader_of(name, data))
+                for name in work.probes
+            }
             references = jobs.submit(Trainer.fit_baselines)
         scored = train_detectors(jobs, work.detectors)
         if is_first:
@@ -149,7 +151,7 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
     frame = build_frame(scored, data)
     results = build_results(trainer, frame, scored, work.names)
     if truth is not None:
-        judge_all_tokens(results, scored, truth)
+        measure_all_tokens(results, scored, truth)
     results.left_out = left_out or None
     results.machine["jobs"] = n_jobs
     return Experiment(results, data, frame, trainer.directory)
@@ -185,11 +187,13 @@ def over_seeds(trainings: Sequence[Scored]) -> Scored:
     return Scored(val, test, facts, tokens)
 
 
-def judge_all_tokens(results: Results, scored: ScoredByName, truth: dict[str, TokenTruth]) -> None:
+def measure_all_tokens(
+    results: Results, scored: ScoredByName, truth: dict[str, TokenTruth]
+) -> None:
     """Write into the results what is found of tokens, by each method that has scores of them."""
     for name, one in scored.items():
         if one.tokens:
-            results.entries[name].tokens = judge_tokens(
+            results.entries[name].tokens = measure_tokens(
                 one.tokens["val"], one.tokens["test"], truth
             )
     results.tokens = {split: describe_tokens(of_split) for split, of_split in truth.items()}
@@ -201,7 +205,9 @@ def add_base_margin(data: TrainingData) -> TrainingData:
     if name is None:
         return data
     probe = reader_of(name, data)
-    features = read_split_features(name, probe, data)
+    features: Features = {}
+    for split in SPLITS:
+        features[split] = read_features(name, probe, data, split, features.get("train"))
     fitted = fit_probe(probe, features, data.splits)
     margin = probe_margin(fitted, features, data)
     margin[data.splits.train] = out_of_fold_margin(probe, fitted, features["train"], data.splits)
@@ -214,7 +220,8 @@ def build_results(
     """What is found of the scores; `names` are those of the models, all others are baselines."""
     data = trainer.data
     entries = {
-        name: judge(frame, name, one.facts, data.config.risk) for name, one in scored.items()
+        name: measure_method(frame, name, one.facts, data.config.risk)
+        for name, one in scored.items()
     }
     for name, entry in entries.items():
         entry.bytes_per_trace = bytes_per_trace(name, data)
@@ -225,10 +232,15 @@ def build_results(
     comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
     hardest = hardest_control(comparisons, best_on_validation(models), data.config.margin)
     control = None if hardest is None else hardest.b
+    explained = None
+    if control is not None:
+        scores = frame.test.scores
+        ranks = {name: rank_correlation(scores[name], scores[control]) for name in models}
+        explained = Explained(control, ranks)
     strata = find_strata(data, frame, control)
     if strata is not None:
         for name, entry in entries.items():
-            found = judge_within(frame.test, name, strata)
+            found = measure_within(frame.test, name, strata)
             entry.test.auroc_within, entry.test.auroc_within_ci = found
     results = Results(
         run=trainer.directory.id,
@@ -238,7 +250,7 @@ def build_results(
         comparisons=comparisons,
         verdict=verdict,
         strata=None if strata is None else strata.summary(frame.test.labels),
-        explained=None if control is None else correlate(models, control, frame.test),
+        explained=explained,
         store=describe_store(data.store),
         layers=read_layers(scored, data),
         config=asdict(data.config),
@@ -246,19 +258,16 @@ def build_results(
         remarks=[*find_remarks(data), *(run.warning for run in runs if run.warning is not None)],
     )
     truth = read_truth(data)
-    if truth is not None and count_values(truth) > 2:  # of 0 and 1 every cut gives the same labels
+    # of 0 and 1 every cut gives the same labels
+    if truth is not None and len(np.unique(truth[~np.isnan(truth)])) > 2:
         results.label_sensitivity = [
             label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
         ]
     config = data.config
     if config.label_noise is not None or config.second_label is not None:
         second = read_second_labels(data.store, config.second_label, data.splits.test)
-        results.label_noise = judge_label_noise(frame.test, config.label_noise, second)
+        results.label_noise = measure_label_noise(frame.test, config.label_noise, second)
     return results
-
-
-def count_values(numbers: NDArray) -> int:
-    return len(np.unique(numbers[~np.isnan(numbers)]))
 
 
 def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> Strata | None:

@@ -51,8 +51,8 @@ def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> Non
     for name in names:
         if name in LOADED:
             raise ConfigError(
-                f"{path}: {name} is from {LOADED[name].place}: its code would not be in the file; "
-                "export the other methods, and give the run's directory with that file"
+                f"{path}: {name} is from {LOADED[name].origin.place}: its code would not be in the "
+                "file; export the other methods, and give the run's directory with that file"
             )
     tensors: dict[str, torch.Tensor] = {}
     checkpoints: Json = {

@@ -94,10 +94,14 @@ class Jobs(AbstractContextManager):
     ) -> Future[Result]:
         """Have a method of the trainer called; what is submitted first begins first."""
         future: Future[Result] = Future()
+
+        def bound(trainer: Trainer) -> Result:
+            return call(trainer, *args, **kwargs)
+
         if self.n_at_once == 1:
-            future.set_result(call(self.trainer, *args, **kwargs))
+            future.set_result(made(bound, self.trainer))
         else:
-            self.waiting.append((lambda trainer: call(trainer, *args, **kwargs), future))
+            self.waiting.append((bound, future))
             self._start()
         return future
 
@@ -159,10 +163,44 @@ class Jobs(AbstractContextManager):
             getattr(self.progress if what == "say" else one.bars[-1], what)(*content)
 
 
+def made(call: Callable[[Trainer], Result], trainer: Trainer) -> Result:
+    """What a call returns; raises ConfigError where a method would end the process."""
+    try:
+        return call(trainer)
+    except Terminated:
+        raise
+    except SystemExit as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{place.filename}, line {place.lineno}: a method has called exit({error.code!r:.80}); "
+            "have it raise an error that says why"
+        ) from error
+
+
+def as_sent(error: Exception) -> Exception:
+    """An error that says the same once it is pickled and read, of a kind that is acted on."""
+    known = next((kind for kind in PASSED_ON if isinstance(error, kind)), None)
+    if known is None:
+        return RuntimeError("".join(traceback.format_exception(error)))
+    try:
+        is_whole = str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - a constructor that takes other arguments
+        is_whole = False
+    return error if is_whole else known(str(error))
+
+
+class Terminated(SystemExit):
+    """The parent has no use for this process any more."""
+
+
+def terminate(number: int, _: object) -> None:
+    raise Terminated(128 + number)
+
+
 def make_call(connection: Connection, call: Call, trainer: Trainer, parent: int) -> None:
     """Make a call in this process, which was forked for it, and send what comes of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is time
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, terminate)
     end_with_parent(parent, signal.SIGKILL)  # as if all were one process
     for name in ("stdout", "stderr"):  # they would write through the bars of the parent
         stream = getattr(sys, name)
@@ -171,11 +209,9 @@ def make_call(connection: Connection, call: Call, trainer: Trainer, parent: int)
     memory = trainer.directory.memory
     before = set(memory or ())
     try:
-        result = call(replace(trainer, progress=Relay(connection)))
+        result = made(call, replace(trainer, progress=Relay(connection)))
     except Exception as error:  # noqa: BLE001 - it is raised in the parent
-        is_known = isinstance(error, PASSED_ON)
-        text = "".join(traceback.format_exception(error))
-        send(connection, "failed", error if is_known else RuntimeError(text))
+        send(connection, "failed", as_sent(error))
     else:
         saved = {path: one for path, one in (memory or {}).items() if path not in before}
         send(connection, "done", result, saved)

@@ -3,10 +3,13 @@
 A bar on a terminal, a line a minute in a log.
 """
 
+from __future__ import annotations
+
 import pickle
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -46,7 +49,7 @@ class TrainingProgress(Progress):
         )
         self.clock = clock
 
-    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> "TrainingBar":
+    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> TrainingBar:
         """Start the bar of a training, of which an earlier process may have done some rows.
 
         `n_rows` are the training rows of one epoch, `n_epochs` its most epochs.
@@ -121,24 +124,12 @@ class Relay:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> "Relay":
-        return self._send("begin", name, n_rows, n_epochs, rows_done)
+    def __getattr__(self, what: str) -> Callable[..., Any]:
+        def call(*content: object) -> Relay:
+            send(self.connection, what, *content)
+            return self
 
-    def say(self, text: str) -> None:
-        self._send("say", text)
-
-    def on_step(self, n_rows: int, loss: float) -> None:
-        self._send("on_step", n_rows, loss)
-
-    def on_epoch(self, epoch: Epoch) -> None:
-        self._send("on_epoch", epoch)
-
-    def end(self, keep: bool = True) -> None:
-        self._send("end", keep)
-
-    def _send(self, what: str, *content: object) -> "Relay":
-        send(self.connection, what, *content)
-        return self
+        return call
 
 
 def send(connection: Connection, what: str, *content: object) -> None:

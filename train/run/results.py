@@ -1,4 +1,6 @@
-"""The two files of a run that programs read: results.json, and scores.csv with every score.
+"""The files of a run that programs read: results.json, scores.csv with every score, questions.csv.
+
+The questions and their splits are there so that other stores can be compared with them.
 
 They are written here, and read back and checked against each other. They may come from anywhere:
 a file that differs from what is written here is a DataError that names the place. No code is run,
@@ -7,27 +9,36 @@ and no array is allocated from a number in a file.
 
 import csv
 import math
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
+from store.reports import count
 from store.traces.question_split import SPLITS
+from train.data.questions import Questions
+from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.metrics import Scores, mean_auroc
 from train.evaluate.results import Results
-from train.files import read_json, replace_file
+from train.files import read_json, write_csv
 from train.records import WrongValueError, from_json
 
 __all__ = [
+    "AskedByRun",
     "FinishedRun",
+    "is_trained",
+    "read_asked",
     "read_results",
     "read_run",
     "read_scores",
+    "write_asked",
     "write_scores",
 ]
 
@@ -35,6 +46,9 @@ MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
 # the columns of scores.csv before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
+QUESTION_FILE = "questions.csv"
+QUESTION_COLUMNS = ["split", "question_id", "text", "wording"]
+LEARNED = ("train", "val")
 
 
 def write_scores(path: Path, frame: Frame[str], results: Results) -> None:
@@ -49,10 +63,7 @@ def write_scores(path: Path, frame: Frame[str], results: Results) -> None:
     for name, its_columns in by_seed.items():
         scores |= zip(its_columns, frame.scores[name], strict=True)
     columns = [np.where(is_train, "", one.astype(object)).tolist() for one in scores.values()]
-    with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*KEYS, *scores])
-        writer.writerows(zip(*keys, *columns, strict=True))
+    write_csv(path, [*KEYS, *scores], zip(*keys, *columns, strict=True))
 
 
 def seed_columns(results: Results) -> dict[str, list[str]]:
@@ -164,16 +175,11 @@ def check_keys(path: Path, trace_ids: Texts, row_splits: Texts, labels: Texts) -
     for trace_id, n_lines in Counter(trace_ids).most_common(1):
         if n_lines > 1:
             _fail(path, "each trace once", f"{trace_id!r} {n_lines} times")
-    check_values(path, "split", trace_ids, row_splits, SPLITS)
-    check_values(path, "label", trace_ids, labels, ("0", "1"))
-
-
-def check_values(
-    path: Path, what: str, trace_ids: Texts, values: Texts, allowed: tuple[str, ...]
-) -> None:
-    for row in np.flatnonzero(~np.isin(values, allowed))[:1]:
-        expected = f"trace {trace_ids[row]!r}: a {what} of {', '.join(allowed)}"
-        _fail(path, expected, repr(values[row]))
+    known = ("split", row_splits, SPLITS), ("label", labels, ("0", "1"))
+    for what, values, allowed in known:
+        for row in np.flatnonzero(~np.isin(values, allowed))[:1]:
+            expected = f"trace {trace_ids[row]!r}: a {what} of {', '.join(allowed)}"
+            _fail(path, expected, repr(values[row]))
 
 
 def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scores:
@@ -217,3 +223,74 @@ def _fail(path: Path, expected: str, found: object, error: Exception | None = No
     raise DataError(
         f"{path}: expected {expected}, found {line:.200}; give the directory of a finished run"
     ) from error
+
+
+class AskedByRun(NamedTuple):
+    """The splits of a run that a question is in, by its id and by the digest of its text."""
+
+    by_id: dict[str, set[str]]
+    by_text: dict[str, set[str]]
+    wordings: set[str]  # of train and val, whatever the context
+
+    def find_splits(self, asked: Questions) -> list[str]:
+        """Splits of each trace's question: "train", "train/val", or "" for a new one.
+
+        A question is known by any id or text of its traces.
+        """
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for question_id, text, key in zip(asked.ids, asked.texts, asked.keys, strict=True):
+            found[key] |= self.by_id.get(question_id, set()) | self.by_text.get(text, set())
+        return ["/".join(sorted(found[key])) for key in asked.keys]
+
+    def remarks_on(self, asked: Questions) -> list[str]:
+        """That some traces have no text, where those of the run had one."""
+        n_without = int(np.sum(asked.texts == "")) if self.by_text else 0
+        traces = count(n_without, "trace has", "traces have")
+        why = f"{traces} no text of the question: if the run was trained on it, only its id says so"
+        return [why] * bool(n_without)
+
+    def remarks_on_contexts(self, asked: Questions, rows: NDArray) -> list[str]:
+        """That these rows (n,) ask what the run has learned from, over other contexts."""
+        found = [
+            wording
+            for text, wording in zip(asked.texts[rows], asked.wordings[rows], strict=True)
+            if wording in self.wordings and self.by_text.get(text, set()).isdisjoint(LEARNED)
+        ]
+        n_questions = len(set(found))
+        if n_questions < 2:  # one is an instruction, such as to summarise
+            return []
+        return [
+            f"warning: {n_questions:,} questions ({count(len(found), 'trace')}) were asked in "
+            "training over other contexts, and count as new: where the context does not change "
+            "the answer, their scores say nothing about new ones"
+        ]
+
+
+def is_trained(splits: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether what `find_splits` found is a question that the run was trained or tuned on."""
+    return np.array([any(split in one for split in LEARNED) for one in splits], dtype=bool)
+
+
+def write_asked(directory: Path, splits: Splits) -> None:
+    """Write a line for each split, id and digests of a text and of its question."""
+    asked = splits.asked.ids, splits.asked.texts, splits.asked.wordings
+    lines = [
+        (split, *line)
+        for split in SPLITS
+        for line in dict.fromkeys(zip(*(one[splits.rows(split)] for one in asked), strict=True))
+    ]
+    write_csv(directory / QUESTION_FILE, QUESTION_COLUMNS, lines)
+
+
+def read_asked(directory: Path) -> AskedByRun:
+    """Read what `write_asked` wrote; raises DataError for another file, or none."""
+    lines = read_columns(directory / QUESTION_FILE, QUESTION_COLUMNS)
+    asked = AskedByRun({}, {}, set())
+    for split, question_id, text, wording in zip(*lines.values(), strict=True):
+        asked.by_id.setdefault(question_id, set()).add(split)
+        asked.by_text.setdefault(text, set()).add(split)
+        if split in LEARNED:
+            asked.wordings.add(wording)
+    asked.by_text.pop("", None)
+    asked.wordings.discard("")
+    return asked

@@ -43,8 +43,7 @@ from train.fit.device import (
 from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.fit.token_scores import detector_tokens, probe_tokens
-from train.outside.methods import LOADED, load_chosen
-from train.outside.records import NOTHING
+from train.outside.methods import LOADED, NOTHING, load_chosen
 from train.run.checkpoint import Checkpoint, RunDirectory, load_weights
 from train.run.detectors import (
     build_detector,
@@ -206,14 +205,14 @@ def data_of(traces: Sequence[Trace], config: Config) -> TrainingData:
 
 def check_comparable(
     models: TrainedModels, names: Sequence[str], data: TrainingData, *, force: bool
-) -> str | None:
+) -> list[str]:
     """Check that the traces are of the model that the run was trained on.
 
-    Returns a remark for the user, if there is one. Raises DataError if they are not, unless forced.
+    Returns remarks for the user. Raises DataError if they are not, unless forced.
     Of traces in memory only the shapes are known, which are checked where they are read.
     """
     if models.store.uuid == data.store.uuid or isinstance(data, DataInMemory):
-        return None
+        return []
     mismatch = find_mismatch(models, names, data)
     if mismatch and not force:
         raise DataError(
@@ -221,14 +220,14 @@ def check_comparable(
             "model and layers (--force scores these all the same)"
         )
     if mismatch:
-        return f"forced, although {mismatch}"
+        return [f"forced, although {mismatch}"]
     origins = [*models.store.origins, *origins_of(data.store.provenance)]
     if all("weights_sha256" in origin for origin in origins):
-        return None
-    return (
+        return []
+    return [
         "not checked whether the traces are of the run's model: "
         "the run or the store does not record it"
-    )
+    ]
 
 
 def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingData) -> str | None:
@@ -320,7 +319,7 @@ class Scorer:
 
     models: TrainedModels
     data: TrainingData
-    remark: str | None = None  # what could not be checked of the traces
+    remarks: Sequence[str] = ()  # on the methods, and on what could not be checked of the traces
 
     def scores(self, names: Iterable[str]) -> dict[str, Scores]:
         """As `score`, by name."""

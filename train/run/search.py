@@ -53,10 +53,6 @@ class Trials:
         known = [loss if math.isfinite(loss) else None for loss in losses]
         return Choice(values[int(np.argmin(losses))], "validation", list(values), known)
 
-    @property
-    def has_learned(self) -> bool:
-        return max(epoch.val_auroc for _, epoch in self.made) >= LEARNED
-
 
 def search(name: str, data: TrainingData, try_out: Try) -> Choices:
     """Choose the settings that are not given by trials; none of a setting without alternatives."""
@@ -66,7 +62,7 @@ def search(name: str, data: TrainingData, try_out: Try) -> Choices:
     for epochs in lengths if is_open else ():
         trials = Trials(try_out, epochs)
         chosen = choose_by(trials, is_open, name, data)
-        if trials.has_learned:
+        if max(epoch.val_auroc for _, epoch in trials.made) >= LEARNED:
             break
     return {setting: one for setting, one in chosen.items() if len(one.tried) > 1}
 

@@ -15,13 +15,13 @@ from train.data.batches import TrainingData
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
+from train.evaluate.findings import Scored, ScoredByName
 from train.evaluate.intervals import auroc_interval
-from train.evaluate.judge import Scored, ScoredByName
 from train.evaluate.metrics import Scores, auroc
 from train.evaluate.results import Choices, Epoch, Facts, TrainingFacts
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Hooks, Training, fit, predict
-from train.fit.probes import AnyFitted, AnyProbe, score_probe
+from train.fit.probes import AnyProbe, score_probe
 from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
 from train.run.checkpoint import (
     Checkpoint,
@@ -74,7 +74,7 @@ class Trainer:
     data: TrainingData
     fabric: Fabric
     progress: TrainingProgress | Relay
-    judges_tokens: bool = False  # whether the store has usable labels of tokens
+    measures_tokens: bool = False  # whether the store has usable labels of tokens
 
     def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
         """Fit the baselines and controls of the settings whose columns the store has.
@@ -110,30 +110,22 @@ class Trainer:
             scored, fitted = score_probe(name, probe, self.data)
         owner = self.directory.training(name, self.data.config.seed).owner
         self.directory.save(self.directory.probe(name), owner, fitted.to_dict())
-        return replace(scored, tokens=self.score_tokens(name, probe, fitted))
 
-    def fit_named(self, name: str) -> Scored:
-        """As `fit_probe`, with the columns that the settings name."""
-        return self.fit_probe(name, reader_of(name, self.data))
+        def score(split: str) -> np.ndarray:
+            assert isinstance(probe, Probe)  # a probe of texts has no columns for tokens
+            assert isinstance(fitted, FittedProbe)
+            return probe_tokens(probe, fitted, self.data, split)
+
+        return replace(scored, tokens=self.score_tokens(name, score))
 
     def score_tokens(
-        self, name: str, method: Detector | AnyProbe, fitted: AnyFitted | None = None
+        self, name: str, score: Callable[[str], np.ndarray]
     ) -> dict[str, list[np.ndarray]]:
         """Split -> scores of its tokens, by this process alone; empty where they are not judged."""
-        is_judged = self.judges_tokens and self.fabric.is_global_zero
+        is_judged = self.measures_tokens and self.fabric.is_global_zero
         if not is_judged or not token_columns(name, self.data):
             return {}
-        found = {}
-        for split in ("val", "test"):
-            if isinstance(method, Detector):
-                device = self.fabric.device
-                scores = detector_tokens(method, self.data, split, device)
-            else:
-                assert isinstance(method, Probe)  # a probe of texts has no columns for tokens
-                assert isinstance(fitted, FittedProbe)
-                scores = probe_tokens(method, fitted, self.data, split)
-            found[split] = [scores]
-        return found
+        return {split: [score(split)] for split in ("val", "test")}
 
     def train_once(self, name: str, seed: int, first: Scored | None = None) -> Scored:
         """Train a detector with one seed, unless that is done; score it with its best weights.
@@ -179,7 +171,11 @@ class Trainer:
         if remark is not None:
             self.progress.say(remark)
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
-        return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
+        device = self.fabric.device
+        tokens = self.score_tokens(
+            name, lambda split: detector_tokens(detector, self.data, split, device)
+        )
+        return Scored(val[None], test[None], facts, tokens)
 
     def search(self, files: TrainingFiles, data: TrainingData) -> tuple[Choices, float]:
         """Choose the settings of a detector that are open, by short trainings of so many seconds.
@@ -292,7 +288,7 @@ class Trainer:
         with closing(log) if log else nullcontext():
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, bar, log, layer)
-        bar.end(keep=not files.trial)
+        bar.end(not files.trial)
 
 
 def wait_remark(title: str, wait_seconds: float, seconds: float) -> str | None:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from store.view.safety import check_sender
 from train.serve.engine import Answer, Engine, Job
-from train.serve.requests import Asked, Kind, Refused, describe_error, read_asked
+from train.serve.requests import Asked, Kind, Refused, check_model, describe_error, read_asked
 
 __all__ = ["build_app"]
 
@@ -56,9 +56,14 @@ def build_app(engine: Engine, name: str, token: str, hosts: Sequence[str] | None
         found = {"status": "ok", "model": name}
         return JSONResponse(found | ({} if engine.keep is None else {"keep": engine.keep.health()}))
 
+    described = {"id": name, "object": "model", "created": 0, "owned_by": "local"}
+
     async def models(_: Request) -> Response:
-        found = {"id": name, "object": "model", "created": 0, "owned_by": "local"}
-        return JSONResponse({"object": "list", "data": [found]})
+        return JSONResponse({"object": "list", "data": [described]})
+
+    async def model(request: Request) -> Response:
+        check_model(request.path_params["model"], name)
+        return JSONResponse(described)
 
     async def metrics(_: Request) -> Response:
         return PlainTextResponse(metrics_text(engine), media_type="text/plain; version=0.0.4")
@@ -68,6 +73,7 @@ def build_app(engine: Engine, name: str, token: str, hosts: Sequence[str] | None
         route("/v1/completions", "text"),
         route("/score", "score"),
         Route("/v1/models", models),
+        Route("/v1/models/{model:path}", model),
         Route("/health", health),
         Route("/metrics", metrics),
     ]

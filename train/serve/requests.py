@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from store.sources.huggingface.generation import Decoding
 
-__all__ = ["Asked", "Kind", "Refused", "describe_error", "read_asked"]
+__all__ = ["Asked", "Kind", "Refused", "check_model", "describe_error", "read_asked"]
 
 Kind = Literal["chat", "text", "score"]
 Message = dict[str, str]
@@ -87,9 +87,8 @@ def read_asked(content: bytes, kind: Kind, model: str) -> Asked:
         raise Refused(400, "body: expected JSON, found none") from error
     if not isinstance(body, dict):
         raise Refused(400, f"body: expected an object, found {type(body).__name__}")
-    if typed(body, "model", str) not in (None, model):
-        text = "model: expected the one that /v1/models names, found another"
-        raise Refused(404, text, "model", "model_not_found")
+    asked = typed(body, "model", str)
+    check_model(model if asked is None else asked, model)
     prompt = read_prompt(body, kind)
     if kind == "score":
         return Asked(prompt, typed(body, "answer", str, needed=True))
@@ -114,6 +113,13 @@ def read_asked(content: bytes, kind: Kind, model: str) -> Asked:
         streams=bool(typed(body, "stream", bool)),
         wants_usage=bool((typed(body, "stream_options", dict) or {}).get("include_usage")),
     )
+
+
+def check_model(asked: str, served: str) -> None:
+    """Raise Refused for a model that is not served."""
+    if asked != served:
+        text = "model: expected the one that /v1/models names, found another"
+        raise Refused(404, text, "model", "model_not_found")
 
 
 def number(body: Mapping[str, Any], name: str, kind: Any, least: float, most: int) -> Any:

@@ -10,7 +10,7 @@ from runs import call, train
 
 from store import Column, Schema, StoreWriter, TraceStore
 from train.commands.main import main
-from train.evaluate.judge import judge_elsewhere
+from train.evaluate.findings import measure_elsewhere
 from train.records import as_json
 from train.report.numbers import with_interval
 
@@ -103,7 +103,7 @@ def test_another_store_is_judged_at_the_run_s_thresholds(runs, stores, capsys):
     for name in ("lstm_solo", "mean_logprob"):
         scores = np.array([float(line[name]) for line in lines])
         threshold = entries[name]["test"]["threshold"]
-        expected = judge_elsewhere(labels[kept], scores[kept], threshold, questions[kept], seed=0)
+        expected = measure_elsewhere(labels[kept], scores[kept], threshold, questions[kept], seed=0)
         metrics = found["metrics"][name]
         assert {key: metrics[key] for key in as_json(expected)} == {
             key: pytest.approx(value) for key, value in as_json(expected).items()

@@ -7,7 +7,7 @@ from runs import LABELS, SPLITS, N, as_texts, make_run
 from store.traces.question_split import join_questions
 from train.commands.evaluate_runs import Rules, choose_rows
 from train.data.questions import Questions
-from train.run.questions import AskedByRun
+from train.run.results import AskedByRun
 
 RUN = make_run({"x": 1}).frame
 IDS = RUN.trace_ids

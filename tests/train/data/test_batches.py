@@ -14,7 +14,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns, open_data
 from train.data.splits import all_as_test, check_batch, read_splits, split_rows
 from train.errors import DataError
-from train.evaluate.judge import count_splits
+from train.evaluate.findings import count_splits
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
 LABELS = np.random.default_rng(0).integers(0, 2, 3000)

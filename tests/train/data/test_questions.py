@@ -15,7 +15,7 @@ from train.data.questions import read_questions
 from train.data.requirements import find_split_remarks
 from train.data.splits import read_splits
 from train.errors import ConfigError, DataError
-from train.run.questions import read_asked
+from train.run.results import read_asked
 
 N = 500
 WIDTH = 384

@@ -13,8 +13,8 @@ from train.evaluate.calibrate import (
     risk_threshold,
     share_let_through,
 )
+from train.evaluate.findings import measure_method
 from train.evaluate.frame import Frame
-from train.evaluate.judge import judge
 from train.evaluate.metrics import youden_threshold
 from train.evaluate.results import Facts
 
@@ -95,7 +95,7 @@ def test_what_is_chosen_of_several_seeds_is_of_their_mean_score():
     keys = np.array([f"q{i // 2}" for i in range(n)], dtype=object)
     splits = np.repeat(["val", "test"], n // 2).astype(object)
     frame = Frame(np.arange(n).astype(str).astype(object), splits, labels, keys, {"a": runs}, 1)
-    entry = judge(frame, "a", Facts(parameters=0, seconds=0.0), risk=0.2)
+    entry = measure_method(frame, "a", Facts(parameters=0, seconds=0.0), risk=0.2)
     val, test = frame.val, frame.test
     threshold = youden_threshold(val.labels, val.mean("a"))
     assert entry.val.threshold == entry.test.threshold == threshold

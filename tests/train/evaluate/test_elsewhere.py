@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
+from train.evaluate.findings import bootstrap_predictions, measure_elsewhere
 from train.evaluate.intervals import auroc_interval
-from train.evaluate.judge import bootstrap_predictions, judge_elsewhere
 from train.evaluate.metrics import auroc, measure
 from train.records import as_json
 
@@ -20,7 +20,7 @@ def draw(n=120, seed=0):
 def test_numbers_are_those_of_the_metrics():
     """The threshold is the given one, wherever the best would be."""
     labels, scores, questions = draw()
-    found = judge_elsewhere(labels, scores, 0.9, questions, seed=3)
+    found = measure_elsewhere(labels, scores, 0.9, questions, seed=3)
     assert found.threshold == 0.9
     assert found.auroc == auroc(labels, scores)
     assert found.auroc_ci == auroc_interval(labels, scores, questions)

@@ -11,7 +11,7 @@ from train.evaluate.label_noise import (
     auroc_bounds,
     auroc_without_noise,
     error_of_graders,
-    judge_label_noise,
+    measure_label_noise,
 )
 from train.evaluate.metrics import auroc
 
@@ -47,7 +47,7 @@ def test_true_labels_are_within_the_bounds():
     labels = np.arange(299) < 13
     ids = np.arange(299).astype(str).astype(object)
     scores = {"x": rng.normal(size=(1, 299)) + 2 * labels}
-    area = judge_label_noise(Frame(ids, ids, labels.astype(int), ids, scores), 0.03).auroc["x"]
+    area = measure_label_noise(Frame(ids, ids, labels.astype(int), ids, scores), 0.03).auroc["x"]
     assert area.low <= area.corrected <= area.high < 1
 
 
@@ -62,7 +62,7 @@ def test_two_graders():
     scores = rng.normal(size=(1, 50_000)) + labels
     ids = np.arange(50_000).astype(str).astype(object)
     frame = Frame(ids, ids, first, ids, {"x": scores})
-    noise = judge_label_noise(frame, None, second)
+    noise = measure_label_noise(frame, None, second)
     area = noise.auroc["x"]
     assert (noise.agreement, noise.kappa) == (agreement, kappa)
     assert area.corrected == pytest.approx(auroc(labels, scores[0]), abs=0.01)

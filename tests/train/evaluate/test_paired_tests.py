@@ -60,10 +60,16 @@ def true_auroc(shift):
     return norm.cdf(shift / math.sqrt(2))
 
 
+def delong(labels, a, b):
+    """Difference, z and p."""
+    found = delong_test(labels, a, b)
+    return found.difference, found.z, found.p
+
+
 @smooth_tied_and_mixed
 def test_delong_equals_its_definition(a, b):
     """Midranks give what all pairs of rows give, ties one half."""
-    assert delong_test(LABELS, a, b) == pytest.approx(direct_delong(LABELS, a, b))
+    assert delong(LABELS, a, b) == pytest.approx(direct_delong(LABELS, a, b))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -72,14 +78,14 @@ def test_delong_equals_its_definition_on_small_data(seed):
     rng = np.random.default_rng(seed)
     labels = rng.permutation([1] * int(rng.integers(2, 8)) + [0] * int(rng.integers(2, 30)))
     a, b = rng.integers(0, 6, (2, len(labels))).astype(float)
-    assert delong_test(labels, a, b) == pytest.approx(direct_delong(labels, a, b), abs=1e-12)
+    assert delong(labels, a, b) == pytest.approx(direct_delong(labels, a, b), abs=1e-12)
 
 
 @smooth_tied_and_mixed
 def test_tests_are_antisymmetric(a, b):
     """Which of the two comes first changes the signs and nothing else."""
-    there, back = delong_test(LABELS, a, b), delong_test(LABELS, b, a)
-    assert back == pytest.approx((-there.difference, -there.z, there.p))
+    (difference, z, p_value), back = delong(LABELS, a, b), delong(LABELS, b, a)
+    assert back == pytest.approx((-difference, -z, p_value))
     there, back = (paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0) for pair in ((a, b), (b, a)))
     assert back == pytest.approx((-there.difference, -there.high, -there.low, there.p))
 
@@ -113,7 +119,7 @@ def test_equal_scores_do_not_differ():
     """Exchanging equals changes nothing, so every permutation is as extreme as the data: p = 1, not
     NaN."""
     assert permutation_p(LABELS, GOOD, GOOD, n_permutations=20) == 1
-    assert delong_test(LABELS, GOOD, GOOD) == (0, 0, 1)
+    assert delong(LABELS, GOOD, GOOD) == (0, 0, 1)
     found = paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0)
     assert (found.difference, found.p) == (0, 1)
     assert found.low == -found.high < 0
@@ -121,12 +127,9 @@ def test_equal_scores_do_not_differ():
 
 def test_delong_where_the_variance_is_zero_or_unknown():
     """Perfect scores against a constant leave no doubt; one positive row leaves every doubt."""
-    assert delong_test(np.array([0, 0, 1, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (
-        0.5,
-        math.inf,
-        0,
-    )
-    assert delong_test(np.array([0, 0, 0, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (0.5, 0, 1)
+    scores, constant = np.array([1.0, 2, 3, 4]), np.zeros(4)
+    assert delong(np.array([0, 0, 1, 1]), scores, constant) == (0.5, math.inf, 0)
+    assert delong(np.array([0, 0, 0, 1]), scores, constant) == (0.5, 0, 1)
 
 
 @pytest.mark.parametrize(

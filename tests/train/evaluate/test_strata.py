@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from train.evaluate.frame import Frame
-from train.evaluate.metrics import auroc, auroc_samples, percentile_interval
-from train.evaluate.strata import auroc_within, cut_by, judge_within, rank_correlation, strata_of
+from train.evaluate.metrics import auroc, auroc_samples, percentile_interval, rank_rows
+from train.evaluate.strata import Strata, cut_by, measure_within, rank_correlation, strata_of
 
 
 def by_loops(labels, scores, stratum):
@@ -37,7 +37,8 @@ def draw(seed, n=60, n_strata=6, n_scores=8):
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_the_share_of_ordered_pairs_of_a_stratum(seed):
     labels, scores, stratum = draw(seed)
-    assert auroc_within(labels, scores, stratum) == pytest.approx(by_loops(labels, scores, stratum))
+    found, _ = measure_within(frame_of(labels, scores), "x", Strata("", stratum))
+    assert found == pytest.approx(by_loops(labels, scores, stratum))
 
 
 def test_weights_are_repetitions():
@@ -45,16 +46,15 @@ def test_weights_are_repetitions():
     labels, scores, stratum = draw(1)
     weights = np.random.default_rng(2).integers(0, 3, len(labels))
     repeated = np.repeat(np.arange(len(labels)), weights)
-    found = auroc_within(labels, scores, stratum, weights.astype(float))
-    assert found == pytest.approx(
-        auroc_within(labels[repeated], scores[repeated], stratum[repeated])
-    )
+    ranked = rank_rows(labels, scores, np.arange(len(labels)), stratum)
+    expected = by_loops(labels[repeated], scores[repeated], stratum[repeated])
+    assert ranked.areas(weights[None]) == pytest.approx(expected)
 
 
 def test_one_stratum_is_the_auroc():
     labels, scores, _ = draw(3)
     strata = strata_of("all", np.zeros(len(labels)))
-    area, interval = judge_within(frame_of(labels, scores), "x", strata)
+    area, interval = measure_within(frame_of(labels, scores), "x", strata)
     assert area == pytest.approx(auroc(labels, scores))
     samples = auroc_samples(labels, scores, np.arange(len(labels)), 0)
     assert interval == pytest.approx(percentile_interval(samples))
@@ -67,8 +67,7 @@ def test_without_a_pair_there_is_no_number():
     """Strata of one class each."""
     labels = np.array([0, 1, 0, 1])
     strata = strata_of("label", labels)
-    assert auroc_within(labels, labels.astype(float), strata.stratum) is None
-    assert judge_within(frame_of(labels, np.ones(4)), "x", strata) == (None, None)
+    assert measure_within(frame_of(labels, np.ones(4)), "x", strata) == (None, None)
     assert strata.summary(labels).pairs == 0
 
 
@@ -79,7 +78,7 @@ def test_rows_without_a_value_are_in_no_stratum():
     kept = ~is_outside
     values = np.where(is_outside, "", stratum.astype(object))
     strata = strata_of("kind", values, is_outside)
-    area, _ = judge_within(frame_of(labels, scores), "x", strata)
+    area, _ = measure_within(frame_of(labels, scores), "x", strata)
     assert area == pytest.approx(by_loops(labels[kept], scores[kept], stratum[kept]))
     whole = strata_of("kind", stratum[kept]).summary(labels[kept])
     assert strata.summary(labels).strata == whole.strata

@@ -11,8 +11,8 @@ from train.evaluate.tokens import (
     TokenTruth,
     best_f1_threshold,
     describe_tokens,
-    judge_tokens,
     largest_by_trace,
+    measure_tokens,
     span_ends,
     span_metrics,
 )
@@ -116,7 +116,7 @@ def test_intervals_are_of_questions_not_tokens():
     for copies in (1, 20):
         truth = make_truth([np.full(copies, label) for label in labels])
         copied = [np.repeat(scores, copies)]
-        entry = judge_tokens(copied, copied, {"val": truth, "test": truth})
+        entry = measure_tokens(copied, copied, {"val": truth, "test": truth})
         widths.append([np.ptp(entry.auroc_ci), np.ptp(entry.auprc_ci)])
         assert entry.auroc_ci[0] < roc_auc_score(labels, scores) < entry.auroc_ci[1]
         assert entry.auprc_ci[0] < average_precision_score(labels, scores) < entry.auprc_ci[1]
@@ -133,7 +133,7 @@ def test_everything_of_a_method():
         labels = np.concatenate([np.append(-1, one) for one in traces])
         truth[split] = make_truth([np.append(-1, one) for one in traces])
         scores[split] = [labels + rng.normal(size=len(labels)) for _ in range(2)]
-    entry = judge_tokens(scores["val"], scores["test"], truth)
+    entry = measure_tokens(scores["val"], scores["test"], truth)
     mean_scores = np.mean(scores["val"], axis=0)[truth["val"].places]
     assert entry.threshold == best_f1_threshold(truth["val"].labels, mean_scores)
     expected = {"auroc": [], "f1": [], "trace_auroc": []}
@@ -162,11 +162,11 @@ def test_tokens_without_a_score_are_left_out_and_counted():
     traces = [np.array([1, 0, 0, 1])] * 4
     truth = {"val": make_truth(traces), "test": make_truth(traces)}
     scores = np.tile([np.nan, 0.1, 0.2, 0.9], 4)
-    entry = judge_tokens([scores], [scores], truth)
+    entry = measure_tokens([scores], [scores], truth)
     assert entry.tokens_without_score == 4
     assert entry.auroc == 1
     assert entry.f1 == 1
     nothing = np.where(np.tile([1, 0, 0, 1], 4), np.nan, 0.5)
-    assert judge_tokens([scores], [nothing], truth) == TokenMetrics(
+    assert measure_tokens([scores], [nothing], truth) == TokenMetrics(
         left_out="test split: scores of one class of tokens only"
     )

@@ -117,10 +117,15 @@ def test_the_verdict_has_the_interval_of_the_paired_test():
     labels, questions = rng.integers(0, 2, 200), np.arange(200)
     scores = {"x": draw(rng, labels, 1.0)(rng), "u": draw(rng, labels, 1.0)(rng, 1)}
     (test,) = compare_pairs(labels, scores, [("x", "u")], questions, seed=0)
-    error, df = error_of_trainings(labels, scores["x"], scores["u"], questions)
+    error, df = error_of(labels, scores["x"], scores["u"], questions)
     half = student.ppf(0.975, df) * error
     assert test.ci == pytest.approx([test.difference - half, test.difference + half])
     assert judged(test).baseline.ci == test.ci
+
+
+def error_of(labels, a, b, questions):
+    variance = delong_test(labels, a, b, questions).variance
+    return error_of_trainings(variance, labels, a, b, questions)
 
 
 def draw(rng, labels, noise):
@@ -139,18 +144,18 @@ def test_the_error_adds_the_variance_of_the_trainings():
     n = min(labels.sum(), 400 - labels.sum())
     of_questions = (test.difference / test.z) ** 2 + 1 / (2 * n) ** 2
     of_runs = np.var([auroc(labels, run) for run in runs], ddof=1) / 3
-    found = error_of_trainings(labels, runs, base, questions)
+    found = error_of(labels, runs, base, questions)
     assert found[0] == pytest.approx(math.sqrt(of_questions + of_runs))
     df = (of_questions + of_runs) ** 2 / (of_questions**2 / (n - 1) + of_runs**2 / 2)
     assert found[1] == pytest.approx(df)
-    same = error_of_trainings(labels, runs[[0, 0, 0]], base, questions)
-    assert same == pytest.approx(error_of_trainings(labels, runs[:1], base, questions))
+    same = error_of(labels, runs[[0, 0, 0]], base, questions)
+    assert same == pytest.approx(error_of(labels, runs[:1], base, questions))
 
 
 def test_equality_is_not_claimed_of_few_answers():
     """Two perfect scores leave a doubt of half an answer of the smaller class."""
     labels = np.repeat([0, 1], [150, 50])
-    found = error_of_trainings(labels, labels[None] * 1.0, labels[None] * 2.0, np.arange(200))
+    found = error_of(labels, labels[None] * 1.0, labels[None] * 2.0, np.arange(200))
     assert found == (pytest.approx(1 / 100), pytest.approx(49))
 
 
@@ -165,7 +170,7 @@ def test_intervals_hold_for_new_questions_and_new_trainings():
         runs = skills * labels + rng.normal(size=(3, 200))
         base = 0.8 * labels + rng.normal(size=(1, 200))
         test = delong_test(labels, runs, base, questions)
-        error, df = error_of_trainings(labels, runs, base, questions)
+        error, df = error_of(labels, runs, base, questions)
         away = abs(test.difference - truth)
         covered += away < 1.96 * test.difference / test.z, away < student.ppf(0.975, df) * error
     assert covered[0] / 200 < 0.85
@@ -183,7 +188,7 @@ def test_a_finding_does_not_flip_where_there_is_no_difference(noise, finding):
         base = train(rng, 1)
         for _ in range(15):
             runs = train(rng)
-            error, df = error_of_trainings(labels, runs, base, questions)
+            error, df = error_of(labels, runs, base, questions)
             test = delong_test(labels, runs, base)
             found.append(judged(make_pair("x", "u", test.difference, error, df)).baseline.finding)
     assert np.mean(np.array(found) == finding) >= 0.95

@@ -13,8 +13,8 @@ from store import Column, Schema, StoreWriter
 from train.commands.main import main
 from train.config import Config
 from train.data.splits import split_rows
-from train.evaluate.metrics import auroc
-from train.fit.probes import draw_folds, out_of_fold_margin
+from train.evaluate.metrics import auroc, draw_folds
+from train.fit.probes import out_of_fold_margin
 
 N, WIDTH = 2000, 100
 
@@ -72,11 +72,11 @@ def test_offsets_of_train_are_as_good_as_those_of_test():
 def test_no_fold_sees_a_question_twice():
     """All rows of a question are in one fold; every fold has its share of the questions."""
     questions = np.repeat(np.arange(103) * 3, 4)
-    folds = draw_folds(questions, seed=1)
+    folds = draw_folds(questions, 5, seed=1)
     assert all(len(set(folds[questions == question])) == 1 for question in set(questions))
     assert set(np.bincount(folds)) <= {80, 84}
-    assert np.array_equal(folds, draw_folds(questions, seed=1))
-    assert not np.array_equal(folds, draw_folds(questions, seed=2))
+    assert np.array_equal(folds, draw_folds(questions, 5, seed=1))
+    assert not np.array_equal(folds, draw_folds(questions, 5, seed=2))
 
 
 def test_offsets_depend_on_other_questions_only():

@@ -9,8 +9,13 @@ import pytest
 from models import DETECTORS, PROBES, Detector, Option, Probe
 from train.config import own_options, parse_arguments
 from train.errors import ConfigError
-from train.outside.methods import LOADED, describe_changes, forget, load_methods
-from train.outside.records import outside_differences
+from train.outside.methods import (
+    LOADED,
+    describe_changes,
+    forget,
+    load_methods,
+    outside_differences,
+)
 
 HEAD = "from models import Detector, Option, Outputs, Probe\n"
 BODY = """
@@ -75,7 +80,7 @@ def test_a_file_has_a_detector_and_a_probe(file):
     assert load_methods(text) == "lstm_solo,my_http_detector,other,norm"
     assert issubclass(DETECTORS["my_http_detector"], Detector)
     assert isinstance(PROBES["norm"], Probe)
-    assert LOADED["other"].place == f"{file}:Named"
+    assert LOADED["other"].origin.place == f"{file}:Named"
     assert DETECTORS["other"].__base__ is DETECTORS["my_http_detector"]  # the file was run once
     load_methods("lstm_solo")
     assert not {"my_http_detector", "other"} & DETECTORS.keys()
@@ -85,11 +90,11 @@ def test_a_file_has_a_detector_and_a_probe(file):
 def test_the_bytes_that_are_hashed_are_run(file):
     """A change within the same second is seen, and no bytecode is left behind."""
     load_methods(f"{file}:NORM")
-    first = LOADED["norm"].sha256
+    first = LOADED["norm"].origin.sha256
     file.write_text(file.read_text().replace('("hs_last",), lambda', '("hs_mean",), lambda'))
     load_methods(f"{file}:NORM")
     assert PROBES["norm"].columns == ("hs_mean",)
-    assert LOADED["norm"].sha256 != first
+    assert LOADED["norm"].origin.sha256 != first
     assert list(file.parent.iterdir()) == [file]
 
 

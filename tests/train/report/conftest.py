@@ -6,8 +6,8 @@ import pytest
 from store.traces.question_split import SPLITS
 from train.config import Config
 from train.data.splits import Splits
+from train.evaluate.findings import Scored, compare_all, count_splits, measure_method
 from train.evaluate.frame import Frame
-from train.evaluate.judge import Scored, compare_all, count_splits, judge
 from train.evaluate.results import Epoch, Facts, Results, StoreRecord, TrainingFacts
 from train.report.evidence import Evidence
 
@@ -72,7 +72,7 @@ def make_evidence():
                 for name, one in scored.items()
             },
         )
-        judged = {name: judge(frame, name, one.facts) for name, one in scored.items()}
+        judged = {name: measure_method(frame, name, one.facts) for name, one in scored.items()}
         made = {name: judged[name] for name in scored_models}
         others = {name: judged[name] for name in scored_baselines}
         comparisons, verdict = compare_all(made, others, frame.test, 0.01)

@@ -15,8 +15,8 @@ from train.commands.main import main
 from train.config import Config
 from train.data.splits import read_splits
 from train.evaluate.calibrate import risk_threshold
+from train.evaluate.findings import label_sensitivity
 from train.evaluate.frame import Frame
-from train.evaluate.judge import label_sensitivity
 from train.evaluate.metrics import auroc
 from train.evaluate.paired_tests import holm
 from train.report.console import print_results

@@ -21,7 +21,7 @@ from train.config import Config
 from train.errors import ConfigError
 from train.evaluate.results import StoreRecord
 from train.fit.device import build_fabric
-from train.run.directory import Inputs, find_disagreement
+from train.run.run_record import Inputs, find_disagreement
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ["--lstm-hidden", "8", "--force-cpu", "--threads", "1", "--batch-size", "12"]

@@ -3,13 +3,16 @@
 import multiprocessing
 import os
 import signal
+import sys
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 from runs import SMALL, call, fail
 
 from train import fit_detectors
+from train.commands import main as cli
 from train.commands.main import main
 from train.errors import DataError, ResourceError
 from train.evaluate.results import TrainingFacts
@@ -102,3 +105,55 @@ def test_they_need_a_thread_each(store_path, tmp_path, capsys):
     assert message.endswith("--jobs: expected 1 with 2 threads of arithmetic, found 2")
     assert not list(tmp_path.glob("out/*.pt"))
     assert main([*map(str, line), "--threads=1", "--only=mean_logprob,saplma"]) == 0
+
+
+class Unreachable(OSError):
+    """Of a library whose errors are made of other things than a text."""
+
+    def __init__(self, host, port):
+        super().__init__(f"{host}:{port} does not answer")
+
+
+class NoState(DataError):
+    def __init__(self, trace, column):
+        super().__init__(f"trace {trace} has no {column}")
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("error", [Unreachable("host", 80), NoState("t1", "hs_last")])
+def test_an_error_of_a_library_says_its_text(
+    store_path, tmp_path, monkeypatch, capsys, error, n_jobs
+):
+    """Also one that cannot be pickled and read again."""
+
+    def train_once(*_):
+        raise error
+
+    monkeypatch.setattr(Trainer, "train_once", train_once)
+    monkeypatch.setattr(cli, "discard_output", lambda: None)  # that of the tests is no file
+    line = ["--store", store_path, "--output-dir", tmp_path, *SMALL, f"--jobs={n_jobs}"]
+    status, _, lines = call(capsys, *line, "--only=lstm_solo,saplma")
+    assert (status, lines[-1].rpartition("train: ")[2]) == (2, str(error))
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("code", [None, 2, "no"])
+def test_a_method_that_exits_is_named(store_path, tmp_path, monkeypatch, capsys, code, n_jobs):
+    """It would end the run as if that were done, without a word."""
+    monkeypatch.setattr(Trainer, "train_once", lambda *_: sys.exit(code))
+    line = ["--store", store_path, "--output-dir", tmp_path, *SMALL, f"--jobs={n_jobs}"]
+    status, _, lines = call(capsys, *line, "--only=lstm_solo,saplma")
+    assert status == 2
+    assert f"a method has called exit({code!r})" in lines[-1]
+    assert f"{Path(__file__).name}, line" in lines[-1]
+
+
+def test_a_file_that_a_killed_process_wrote_is_removed(store_path, tmp_path):
+    """By the next run into the directory."""
+    names = (".run.json.7.tmp", ".saplma-seed0.pt.12.tmp", "figures/.roc.png.7.tmp")
+    others = (".notes.tmp", "figures/mine.tmp")
+    for name in (*names, *others):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    fit_detectors(store_path, only="mean_logprob,saplma", output_dir=str(tmp_path), **SETTINGS)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.tmp")} == {*others}

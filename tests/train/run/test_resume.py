@@ -15,7 +15,7 @@ from kills import killed_at
 
 from train.commands.main import main
 from train.errors import ConfigError
-from train.run.directory import lock_directory
+from train.run.run_record import lock_directory
 
 ROOT = Path(__file__).parents[3]
 SMALL = (

@@ -135,6 +135,13 @@ def test_only_the_served_model_answers(client, path, body):
     assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
 
 
+def test_the_served_model_is_described_by_its_name(client):
+    (served,) = client.get("/v1/models").json()["data"]
+    assert client.get(f"/v1/models/{served['id']}").json() == served
+    found = client.get("/v1/models/gpt-4")
+    assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
+
+
 def test_the_scheme_of_a_token_is_in_any_case(client):
     for scheme, status in (("bearer", 200), ("BEARER", 200), ("Basic", 401)):
         headers = {"Authorization": f"{scheme} right"}

@@ -18,7 +18,7 @@ from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
-from train.evaluate.intervals import metric_intervals
+from train.evaluate.intervals import auroc_interval, metric_intervals
 from train.evaluate.metrics import (
     Labels,
     Questions,
@@ -36,15 +36,15 @@ from train.evaluate.results import (
     Cut,
     Entries,
     Entry,
-    Explained,
     Facts,
+    LeftOut,
     Metrics,
     PairedTest,
     SplitCounts,
+    Transfer,
     Verdict,
     mean_record,
 )
-from train.evaluate.strata import rank_correlation
 
 __all__ = [
     "Scored",
@@ -52,11 +52,11 @@ __all__ = [
     "bootstrap_predictions",
     "build_frame",
     "compare_all",
-    "correlate",
     "count_splits",
-    "judge",
-    "judge_elsewhere",
     "label_sensitivity",
+    "measure_elsewhere",
+    "measure_left_out",
+    "measure_method",
     "read_truth",
 ]
 
@@ -64,6 +64,7 @@ __all__ = [
 NOT_COMPARED = ("majority", "perplexity")
 # of the score, around 0.5, the default for labels
 LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
+LEFT_OUT = ("left out", "in domain")
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,7 @@ def build_frame(scored: ScoredByName, data: TrainingData) -> Frame[str]:
     )
 
 
-def judge(
-    frame: Frame[str],
-    name: str,
-    facts: Facts,
-    risk: float | None = None,
-) -> Entry:
+def measure_method(frame: Frame[str], name: str, facts: Facts, risk: float | None = None) -> Entry:
     """Metrics of validation and test; what is chosen or recalibrated for a run is so on validation.
 
     Metrics are means over the runs, each at its own threshold and temperature. Those in the entry
@@ -157,14 +153,6 @@ def count_splits(splits: Splits) -> SplitCounts:
         **counts,
         unlabelled=n_unlabelled,
         joined=splits.asked.n_joined,
-    )
-
-
-def correlate(models: Entries, control: str, test: Frame[str]) -> Explained:
-    """How far a control ranks the test rows as the detectors do."""
-    scores = test.scores
-    return Explained(
-        control, {name: rank_correlation(scores[name], scores[control]) for name in models}
     )
 
 
@@ -244,7 +232,7 @@ def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: f
     return Cut(threshold, len(labels), n_positive, areas)
 
 
-def judge_elsewhere(
+def measure_elsewhere(
     labels: Labels, scores: Scores, threshold: float, questions: Questions, seed: int
 ) -> Metrics:
     """Every metric of one detector at a threshold that was chosen on other rows.
@@ -270,22 +258,19 @@ def bootstrap_predictions(
     The resamples are those of `auroc_samples` with the same questions and seed; those with a single
     class of labels are left out. Returns the low and the high end for "f1", "mcc" and "accuracy".
     """
-    cells = count_cells(labels, predicted, questions)  # (n_questions, 4)
+    distinct, question = np.unique(questions, return_inverse=True)
+    cell = 4 * question + 2 * labels + predicted
+    cells = np.bincount(cell, minlength=4 * len(distinct)).reshape(-1, 4)
     totals = [counts @ cells for counts in drawn_counts(len(cells), seed, n_resamples)]
     metrics = metrics_of_cells(np.concatenate(totals))
     return {name: percentile_interval(samples) for name, samples in metrics.items()}
 
 
-def count_cells(labels: Labels, predicted: NDArray[np.bool_], questions: Questions) -> Labels:
-    """Of each question true negatives, false positives, false negatives, true positives."""
-    distinct, question = np.unique(questions, return_inverse=True)
-    cell = 2 * labels + predicted
-    counts = np.bincount(4 * question + cell, minlength=4 * len(distinct))
-    return counts.reshape(-1, 4)
-
-
 def metrics_of_cells(cells: Labels) -> dict[str, Scores]:
-    """F1, MCC (both 0 where undefined) and accuracy of the rows (n, 4) that have both labels."""
+    """F1, MCC (both 0 where undefined) and accuracy of the rows (n, 4) that have both labels.
+
+    They are true negatives, false positives, false negatives, true positives.
+    """
     tn, fp, fn, tp = cells.astype(np.float64).T
     has_both = (tn + fp > 0) & (fn + tp > 0)
     tn, fp, fn, tp = (numbers[has_both] for numbers in (tn, fp, fn, tp))
@@ -295,3 +280,29 @@ def metrics_of_cells(cells: Labels) -> dict[str, Scores]:
         "mcc": (tp * tn - fp * fn) / np.where(spread > 0, spread, 1),
         "accuracy": (tp + tn) / (tp + tn + fp + fn),
     }
+
+
+def measure_left_out(value: str, without: Frame[str], every: Frame[str]) -> LeftOut:
+    """Judge a run without a value, and one on all, by the traces of the value.
+
+    `without` is the test split of the run without it; in domain are those of its traces that are in
+    the test split of `every`. The difference is of these.
+    """
+    in_domain = every.take(every.rows_of(np.intersect1d(without.trace_ids, every.test.trace_ids)))
+    same = without.take(without.rows_of(in_domain.trace_ids))
+    labels, questions, seed = in_domain.labels, in_domain.questions, in_domain.seed
+    methods = {}
+    for name in filter(every.scores.__contains__, without.scores):
+        left_out = without.labels, without.scores[name]
+        ci = auroc_interval(*left_out, without.questions)
+        methods[name] = found = Transfer(mean_auroc(*left_out), ci)
+        if 0 < labels.sum() < len(labels):
+            runs = in_domain.scores[name]
+            found.in_domain_auroc = mean_auroc(labels, runs)
+            found.in_domain_auroc_ci = auroc_interval(labels, runs, questions)
+            scores = dict(zip(LEFT_OUT, (same.scores[name], runs), strict=True))
+            (paired,) = compare_pairs(labels, scores, [LEFT_OUT], questions, seed)
+            found.difference, found.difference_ci = paired.difference, paired.ci
+    n_questions = len(np.unique(without.questions))
+    counts = Counts(len(without), n_questions, int(without.labels.sum()))
+    return LeftOut(value, counts, len(in_domain), methods)

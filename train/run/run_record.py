@@ -24,7 +24,7 @@ from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
 from train.files import read_json, write_text
-from train.outside.records import Difference, outside_differences
+from train.outside.methods import Difference, outside_differences
 from train.records import WrongValueError, from_json
 from train.run.checkpoint import RunDirectory
 
@@ -36,6 +36,8 @@ __all__ = [
     "find_disagreement",
     "lock_directory",
 ]
+
+HALF_WRITTEN = ".*.[0-9]*.tmp"  # what a process that was killed has left, see `replacing`
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def begin_run(
     """
     if path is None:
         return RunDirectory(Path(), uuid.uuid4().hex, memory={})
+    remove_files(path, HALF_WRITTEN, f"*/{HALF_WRITTEN}")
     inputs = Inputs.of(arguments.config, data)
     file = path / "run.json"
     earlier = read_record(file)
@@ -107,13 +110,17 @@ def begin_run(
     if earlier is not None:
         if not arguments.overwrite:
             check_replaceable(path, earlier, inputs)
-        for pattern in ("results.json", "*.pt", "split-*/results.json", "split-*/*.pt"):
-            for old in path.glob(pattern):
-                old.unlink(missing_ok=True)
+        remove_files(path, "results.json", "*.pt", "split-*/results.json", "split-*/*.pt")
     run = RunDirectory(path, id or uuid.uuid4().hex)
     record = {"run": run.id, "layers": layers, **asdict(inputs)}
     write_text(file, json.dumps(record, indent=1) + "\n")
     return run
+
+
+def remove_files(path: Path, *patterns: str) -> None:
+    for pattern in patterns:
+        for file in path.glob(pattern):
+            file.unlink(missing_ok=True)
 
 
 @contextmanager
