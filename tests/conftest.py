@@ -66,6 +66,19 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def golden(request):
+    """The function that compares a text with a file beside the test, which `--golden` writes."""
+
+    def compare(name, text):
+        path = request.path.with_name(name)
+        if request.config.getoption("golden"):
+            path.write_text(text)
+        assert text == path.read_text()
+
+    return compare
+
+
 @pytest.fixture(scope="session")
 def one_core():
     """As where there is one core: trainings run in turn, in this process, unless --jobs says so."""
@@ -75,8 +88,10 @@ def one_core():
 
 
 def pytest_addoption(parser):
-    """`pytest --quick` leaves out what is heavy, and skips a test that starts a process."""
+    """`pytest --quick` leaves out what is heavy, and skips a test that starts a process; `--golden`
+    takes what is found for what is expected."""
     parser.addoption("--quick", action="store_true", help="no heavy tests, no processes")
+    parser.addoption("--golden", action="store_true", help="write the golden files anew")
 
 
 def pytest_configure(config):
