@@ -1,5 +1,6 @@
 """What the tests of all packages share, and the quick run of `make check`."""
 
+import json
 import os
 import shutil
 import sys
@@ -75,6 +76,22 @@ def golden(request):
         if request.config.getoption("golden"):
             path.write_text(text)
         assert text == path.read_text()
+
+    return compare
+
+
+@pytest.fixture
+def golden_lines(golden, request):
+    """The function that compares what is said of each input of a golden file, in JSON behind `> `,
+    with the line below it."""
+
+    def compare(name, say):
+        lines = request.path.with_name(name).read_text().splitlines()
+        inputs = [line.removeprefix("> ") for line in lines if line.startswith("> ")]
+        said = [say(json.loads(one)) for one in inputs]
+        assert not [one for one in said if "\n" in one]
+        pairs = zip(inputs, said, strict=True)
+        golden(name, "\n".join(f"> {one}\n{answer}\n" for one, answer in pairs))
 
     return compare
 
