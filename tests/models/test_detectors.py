@@ -14,13 +14,11 @@ LABELS = torch.tensor([1, 0, 1, 0, 0])
 
 LEARNING = [
     "drift",
-    "halunet",
-    "clap",
-    "layer_transitions",
     "token_sequence",
-    "state_sequence",
-    "los_net",
-    "charm",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("halunet", "clap", "layer_transitions", "state_sequence", "los_net", "charm")
+    ),
 ]
 
 every_detector = pytest.mark.parametrize("name", DETECTORS)
