@@ -45,6 +45,21 @@ def test_a_batch_gives_the_logits_of_its_traces(name, build, pack, traces):
 
 
 @every_detector
+def test_nothing_to_read(name, build, pack, traces, set_answer):
+    """Empty answers, one of unknown place, and numbers that are all missing have finite logits and
+    gradients."""
+    set_answer(traces[0], 5, 0)
+    set_answer(traces[2], -1, 0)
+    for column in ("logprob", "entropy", "topk_logprob"):
+        traces[4][column][:] = float("nan")
+    detector = build(name)
+    outputs = detector(pack(traces))
+    detector.loss(outputs, LABELS).backward()
+    assert outputs.logits.isfinite().all()
+    assert all(part.grad.isfinite().all() for part in detector.parameters())
+
+
+@every_detector
 def test_the_state_is_all_there_is(name, build, pack, traces):
     """A detector with the state of a trained one gives its logits."""
     trained, other = build(name), build(name)
