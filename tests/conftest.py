@@ -55,7 +55,6 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "train/report/test_report.py",
     "train/run",
     "train/serve",
-    "train/test_imported.py",
     "train/test_old_defects.py",
 )
 PROCESS_EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
@@ -94,6 +93,16 @@ def golden_lines(golden, request):
         golden(name, "\n".join(f"> {one}\n{answer}\n" for one, answer in pairs))
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def example_store(tmp_path_factory):
+    """The embedded example, of 192 questions, as a store that is not to be changed."""
+    from store.sources.example import ExampleSource, example_questions
+    from store.write.build import build_store
+
+    path = tmp_path_factory.mktemp("example") / "example.zarr"
+    return build_store(path, ExampleSource(example_questions(192)))
 
 
 @pytest.fixture(scope="session")
