@@ -37,7 +37,7 @@ check: lint
 	$(RUN) -m pytest -q -n auto --quick $(ARGS)
 
 test: lint
-	$(RUN) -m pytest -n auto $(ARGS)
+	$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -n auto --dist worksteal -m slow --durations 20 $(ARGS)

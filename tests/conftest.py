@@ -1,5 +1,6 @@
 """What the tests of all packages share, and the quick run of `make check`."""
 
+import json
 import os
 import shutil
 import sys
@@ -54,7 +55,6 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "train/report/test_report.py",
     "train/run",
     "train/serve",
-    "train/test_imported.py",
     "train/test_old_defects.py",
 )
 PROCESS_EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
@@ -66,6 +66,45 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def golden(request):
+    """The function that compares a text with a file beside the test, which `--golden` writes."""
+
+    def compare(name, text):
+        path = request.path.with_name(name)
+        if request.config.getoption("golden"):
+            path.write_text(text)
+        assert text == path.read_text()
+
+    return compare
+
+
+@pytest.fixture
+def golden_lines(golden, request):
+    """The function that compares what is said of each input of a golden file, in JSON behind `> `,
+    with the line below it."""
+
+    def compare(name, say):
+        lines = request.path.with_name(name).read_text().splitlines()
+        inputs = [line.removeprefix("> ") for line in lines if line.startswith("> ")]
+        said = [say(json.loads(one)) for one in inputs]
+        assert not [one for one in said if "\n" in one]
+        pairs = zip(inputs, said, strict=True)
+        golden(name, "\n".join(f"> {one}\n{answer}\n" for one, answer in pairs))
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def example_store(tmp_path_factory):
+    """The embedded example, of 192 questions, as a store that is not to be changed."""
+    from store.sources.example import ExampleSource, example_questions
+    from store.write.build import build_store
+
+    path = tmp_path_factory.mktemp("example") / "example.zarr"
+    return build_store(path, ExampleSource(example_questions(192)))
+
+
 @pytest.fixture(scope="session")
 def one_core():
     """As where there is one core: trainings run in turn, in this process, unless --jobs says so."""
@@ -75,8 +114,10 @@ def one_core():
 
 
 def pytest_addoption(parser):
-    """`pytest --quick` leaves out what is heavy, and skips a test that starts a process."""
+    """`pytest --quick` leaves out what is heavy, and skips a test that starts a process; `--golden`
+    takes what is found for what is expected."""
     parser.addoption("--quick", action="store_true", help="no heavy tests, no processes")
+    parser.addoption("--golden", action="store_true", help="write the golden files anew")
 
 
 def pytest_configure(config):

@@ -1,11 +1,16 @@
 """Packed batches made in memory, like those that a store gives."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from models import DETECTORS
 from store import Batch, Ragged
+
+sys.path.insert(0, str(Path(__file__).parent))  # for helpers that are not tests
 
 SHAPES = {  # L = 3, d = 8, K = 4
     "hs_last": (3, 8),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from plain import linear
 
 import models.charm
 from models.charm import read_edges, read_maps
@@ -10,14 +11,6 @@ from models.charm import read_edges, read_maps
 NAN = float("nan")
 LABELS = torch.tensor([1, 0, 1, 0, 1])
 ANSWERS = [(2, 3), (1, 0), (-1, 0), (2, 0), (4, 2)]  # of traces of 5, 1, 9, 2 and 7 tokens
-
-
-def array(parameter):
-    return parameter.detach().double().numpy()
-
-
-def linear(part, x):
-    return array(part.weight) @ x + array(part.bias)
 
 
 def mlp(part, x):

@@ -14,13 +14,11 @@ LABELS = torch.tensor([1, 0, 1, 0, 0])
 
 LEARNING = [
     "drift",
-    "halunet",
-    "clap",
-    "layer_transitions",
     "token_sequence",
-    "state_sequence",
-    "los_net",
-    "charm",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("halunet", "clap", "layer_transitions", "state_sequence", "los_net", "charm")
+    ),
 ]
 
 every_detector = pytest.mark.parametrize("name", DETECTORS)
@@ -44,6 +42,21 @@ def test_a_batch_gives_the_logits_of_its_traces(name, build, pack, traces):
     detector = build(name).eval()
     alone = torch.cat([detector(pack([trace])).logits for trace in traces])
     torch.testing.assert_close(detector(pack(traces)).logits, alone, rtol=1e-5, atol=1e-6)
+
+
+@every_detector
+def test_nothing_to_read(name, build, pack, traces, set_answer):
+    """Empty answers, one of unknown place, and numbers that are all missing have finite logits and
+    gradients."""
+    set_answer(traces[0], 5, 0)
+    set_answer(traces[2], -1, 0)
+    for column in ("logprob", "entropy", "topk_logprob"):
+        traces[4][column][:] = float("nan")
+    detector = build(name)
+    outputs = detector(pack(traces))
+    detector.loss(outputs, LABELS).backward()
+    assert outputs.logits.isfinite().all()
+    assert all(part.grad.isfinite().all() for part in detector.parameters())
 
 
 @every_detector

@@ -3,19 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from plain import array, linear, span_of
 
 from models.los_net import MAX_TOKENS, LosNet, read_signature
 
 NAN = float("nan")
 LABELS = torch.tensor([1, 0, 1, 0, 1])
-
-
-def array(parameter):
-    return parameter.detach().double().numpy()
-
-
-def linear(part, x):
-    return array(part.weight) @ x + array(part.bias)
 
 
 def normalise(part, x):
@@ -25,11 +18,6 @@ def normalise(part, x):
 def softmax(scores):
     shares = np.exp(scores - scores.max())
     return shares / shares.sum()
-
-
-def span_of(trace):
-    start, length = int(trace["prompt_len"]), int(trace["answer_len"])
-    return range(len(trace["logprob"])) if start < 0 else range(start, start + length)
 
 
 def plain_steps(trace):
@@ -148,24 +136,6 @@ def test_nothing_outside_the_answer_is_read(build, pack, traces, set_answer):
     trace["tokens"][4] = trace["topk_id"][4][3]
     trace["logprob"][4] = -5.0
     assert not torch.allclose(detector(pack(traces)).logits, before)
-
-
-def test_nothing_to_read(build, pack, traces, set_answer):
-    """Empty answers and missing numbers have finite logits and gradients; all empty ones have one
-    logit."""
-    set_answer(traces[0], 5, 0)
-    set_answer(traces[1], -1, 0)
-    traces[4]["topk_logprob"][:] = NAN
-    detector = build("los_net", dropout=0.0)
-    outputs = detector(pack(traces))
-    detector.loss(outputs, LABELS).backward()
-    assert all(part.grad.isfinite().all() for part in detector.parameters())
-    logits = outputs.logits.detach()
-    torch.testing.assert_close(logits[[0, 1, 4]], logits[:1].expand(3))
-    for trace in traces:
-        set_answer(trace, len(trace["logprob"]), 0)
-    logits = detector(pack(traces)).logits
-    torch.testing.assert_close(logits, logits[:1].expand(5))
 
 
 @pytest.mark.parametrize("value", [0.0, -2.0, -float("inf")])

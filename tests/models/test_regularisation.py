@@ -115,6 +115,7 @@ def test_a_sparse_choice_finds_few_features():
     assert areas["l1"] > areas["l2"] + 0.02
 
 
+@pytest.mark.slow
 def test_as_good_as_the_best_by_test():
     """With more than half as many features as rows, the AUROC is on average within .01 of the best
     that looking at test would find, and above that of C = 1."""

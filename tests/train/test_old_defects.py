@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from models import BASELINES, Detector, Outputs
+from models import BASELINES
 from store import TraceStore
 from store.traces.question_split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
 from train.data.requirements import open_data
-from train.data.splits import read_splits, split_rows
+from train.data.splits import read_splits
 from train.errors import CheckpointError
 from train.evaluate.findings import Scored, build_frame, measure_method
 from train.fit.device import build_fabric
-from train.fit.loop import Hooks, fit
 from train.fit.probes import score_probe
 from train.run import experiment
-from train.run.checkpoint import load_checkpoint, save_checkpoint
+from train.run.checkpoint import load_checkpoint
 
 
 @pytest.fixture
@@ -50,32 +49,6 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
     assert {split: {tuple(getattr(data.splits, split).tolist())} for split in SPLITS} == rows
 
 
-def test_many_epochs_and_no_swallowed_error(data, tmp_path):
-    """Epochs after the first run in full, and an exception in the middle of one comes out."""
-    from lightning_fabric import Fabric
-
-    class Breaks(Detector):
-        columns, options = ("hs_last",), ()
-
-        def __init__(self):
-            super().__init__()
-            self.n_calls, self.weight = 0, torch.nn.Parameter(torch.zeros(1))
-
-        def forward(self, batch):
-            return Outputs(self.weight * batch["hs_last"].float().mean((1, 2)))
-
-        def loss(self, outputs, labels):
-            self.n_calls += 1
-            if self.n_calls == 20:
-                raise ZeroDivisionError("in the third epoch")
-            return super().loss(outputs, labels)
-
-    detector, fabric = Breaks(), Fabric(accelerator="cpu", devices=1)
-    with pytest.raises(ZeroDivisionError, match="in the third epoch"):
-        fit(fabric, detector, data.with_settings(batch_size=16), Hooks())
-    assert detector.n_calls == 20
-
-
 def test_the_verdict_is_of_the_test_side(data):
     """Test metrics come from test scores, with the threshold of validation; val scores do not
     enter."""
@@ -87,17 +60,6 @@ def test_the_verdict_is_of_the_test_side(data):
     assert verdict.test.auroc == 0.0
     assert verdict.test.threshold == verdict.val.threshold == pytest.approx(0.9)
     assert verdict.test.accuracy == 0.0
-
-
-def test_sides_are_70_15_15():
-    """A small number of questions is not rounded away: 44 of them average 30.8 / 6.6 / 6.6 over
-    seeds."""
-    ids = [f"q{number}" for number in range(44)]
-    sizes = [
-        [len(getattr(split_rows(ids, np.ones(44, int), seed), split)) for split in SPLITS]
-        for seed in range(300)
-    ]
-    np.testing.assert_allclose(np.mean(sizes, axis=0) / 44, [0.70, 0.15, 0.15], atol=0.01)
 
 
 class Exploit:
@@ -114,21 +76,6 @@ def test_checkpoints_run_no_code(tmp_path):
     for name in ("a.pt", "b.pt"):
         with pytest.raises(CheckpointError, match="unreadable"):
             load_checkpoint(tmp_path / name, {})
-
-
-def test_a_stale_checkpoint_is_never_used(data, tmp_path):
-    """A file that another run left is overwritten by the first epoch, and refused if it were
-    not."""
-    owner = {"run": "other", "detector": "lstm_solo", "seed": 0}
-    save_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner, {"weights": {"poison": torch.zeros(1)}})
-    with pytest.raises(CheckpointError, match=r"found one of .*'other'"):
-        load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": "mine"})
-    config = Config(epochs=1, run_gnn_det=False, run_gvae=False, force_cpu=True)
-    made = experiment.run_experiment(
-        Arguments(config), build_fabric(config), work(config, data), tmp_path
-    )
-    checkpoint = load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results.run})
-    assert "poison" not in checkpoint["weights"]
 
 
 def test_scaling_and_layer_are_fitted_without_the_test_side(

@@ -14,7 +14,7 @@ from train.evaluate.findings import measure_elsewhere
 from train.records import as_json
 from train.report.numbers import with_interval
 
-FLAGS = ["--epochs=1", "--models=lstm_solo,logreg_pca"]
+FLAGS = ["--epochs=1", "--only=lstm_solo,logreg_pca,mean_logprob,majority"]
 
 
 def prefix(letter):
@@ -237,7 +237,7 @@ def test_mistakes_are_one_line(runs, folder, capsys, monkeypatch, argv, message)
 def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labels, capsys):
     """Of scores, with the run's threshold; a store without scores has its labels, and it says."""
     out = folder / "of_scores"
-    results = train(stores["alpha"], out, "--score-threshold=0.3", "--models=logreg_pca")
+    results = train(stores["alpha"], out, "--score-threshold=0.3", "--only=logreg_pca")
     argv = ["--run", out, "--models=logreg_pca", "--store"]
     (found,) = evaluated(capsys, *argv, stores["alpha"])["results"]
     assert found["metrics"]["logreg_pca"]["auroc"] == pytest.approx(
@@ -254,7 +254,9 @@ def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labe
 def test_a_run_on_top_of_a_baseline(stores, folder, store_writer, labels, capsys):
     """What it adds to has to be there for its detectors; not for the others."""
     out = folder / "on_top"
-    results = train(stores["alpha"], out, "--models=lstm_solo", "--on-top-of=mean_logprob")
+    results = train(
+        stores["alpha"], out, "--only=lstm_solo,logreg_best", "--on-top-of=mean_logprob"
+    )
     (found,) = evaluated(capsys, "--run", out, "--store", stores["alpha"])["results"]
     for name, entry in (results["models"] | results["baselines"]).items():
         assert found["metrics"][name]["auroc"] == pytest.approx(entry["test"]["auroc"])

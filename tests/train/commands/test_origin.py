@@ -20,6 +20,7 @@ ORIGIN = {
 }
 SIGNAL = 4  # the layer, by its number in the model, that tells right from wrong
 LSTM = "--models=lstm_solo"
+ALONE = [LSTM, "--no-baselines"]
 
 
 def state(layers):
@@ -61,7 +62,7 @@ def stores(folder):
 @pytest.fixture(scope="module")
 def low_run(stores, folder):
     """A run that was trained on layers 1 to 3."""
-    train(stores["low"], folder / "low", LSTM)
+    train(stores["low"], folder / "low", *ALONE)
     return folder / "low"
 
 
@@ -70,13 +71,12 @@ def low_run(stores, folder):
     [
         ("high", [], "3-5"),
         ("all", ["--layers=1,4-5"], "1,4,5"),
-        ("all", ["--layers", "-3:-1"], "3-5"),
     ],
 )
 def test_layers_are_named_as_the_model_does(stores, tmp_path, name, flags, read):
     """The one that tells the label, whatever the store keeps; and those that were read."""
     out = tmp_path / "run"
-    flags = ["--models=saplma", f"--saplma-layer={SIGNAL}", "--lr=0.01", *flags]
+    flags = ["--only=saplma,logreg_best", f"--saplma-layer={SIGNAL}", *flags]
     results = train(stores[name], out, *flags)
     assert results["baselines"]["logreg_best"]["layer"] == SIGNAL
     assert results["models"]["saplma"]["runs"][0]["layer"] == SIGNAL
@@ -84,11 +84,10 @@ def test_layers_are_named_as_the_model_does(stores, tmp_path, name, flags, read)
     assert f"{read} (as the model numbers them)" in (out / "report.md").read_text()
 
 
-@pytest.mark.parametrize("recorded", [{}, {"layers": [8, 16]}], ids=["none", "of others"])
-def test_a_store_without_numbers_counts_from_1_and_says_so(tmp_path, capsys, recorded):
-    """Also where the record has other numbers than there are layers."""
-    store = set_provenance(write(tmp_path / "s.zarr", [3, 4, 5]), **recorded)
-    results = train(store, tmp_path / "run", LSTM)
+def test_a_store_without_numbers_counts_from_1_and_says_so(tmp_path, capsys):
+    """As where the record has other numbers than there are layers."""
+    store = set_provenance(write(tmp_path / "s.zarr", [3, 4, 5]), layers=[8, 16])
+    results = train(store, tmp_path / "run", "--only=lstm_solo,logreg_best")
     said = "does not record which layers of the model it keeps: they are counted from 1"
     assert said in capsys.readouterr().out
     assert results["baselines"]["logreg_best"]["layer"] == 2
@@ -124,7 +123,7 @@ def test_layers_of_columns_that_are_read_instead(tmp_path, capsys):
     """The run has read the state of the prompt as stored; a store has those of all tokens."""
     run = tmp_path / "prompt"
     store = write_prompts(tmp_path / "prompt.zarr", [1, 2], "hs_prompt")
-    train(store, run, LSTM, "--on-top-of=prompt_state")
+    train(store, run, *ALONE, "--on-top-of=prompt_state")
     flags = ["--models=prompt_state"]
     other = write_prompts(tmp_path / "high.zarr", [3, 4], "hidden_states")
     message = "column 'hidden_states': layers 3,4, where the run was trained on layers 1,2"
@@ -144,13 +143,13 @@ def test_what_counts_is_what_is_read(stores, tmp_path, capsys):
     """The same layers of a store that keeps more; and the norm of a layer that is not read: states
     of an engine and of transformers differ in the last one alone."""
     run = tmp_path / "inner"
-    train(stores["all"], run, LSTM, "--layers=1-3")
+    train(stores["all"], run, *ALONE, "--layers=1-3")
     whole = call(capsys, *predict(run, stores["all"]))
     assert call(capsys, *predict(run, stores["low"])) == whole
     assert len(whole[2]) == 1  # of the questions that it was trained on
     engine = write(tmp_path / "engine.zarr", [1, 2, 3, 4, 5], final_norm=False)
     assert call(capsys, *predict(run, engine))[0] == 0
-    train(stores["all"], tmp_path / "whole", LSTM)
+    train(stores["all"], tmp_path / "whole", *ALONE)
     fail(capsys, *predict(tmp_path / "whole", engine))
 
 
@@ -216,7 +215,7 @@ def test_a_detector_that_this_process_does_not_know(stores, tmp_path, capsys, mo
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setitem(DETECTORS, "mine", Mine)
-        train(stores["low"], run, "--models=mine,lstm_solo")
+        train(stores["low"], run, "--models=mine,lstm_solo", "--no-baselines")
         assert call(capsys, *predict(run, stores["low"]))[0] == 0
     for flags in ([], ["--models=mine"], ["--models=lstm_solo,mine"]):
         line = fail(capsys, *predict(run, stores["low"], *flags))
@@ -251,7 +250,7 @@ def test_what_makes_numbers_doubtful_is_told(tmp_path, capsys):
     parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
     store = write(tmp_path / "mixed.zarr", [1, 2, 3])
     set_provenance(store, source="merge", stores=parts)
-    results = train(store, tmp_path / "run", LSTM, "--max-traces=100")
+    results = train(store, tmp_path / "run", *ALONE, "--max-traces=100")
     captured = capsys.readouterr()
     (few,) = [one for one in results["remarks"] if "fewer than 20 traces of a class" in one]
     (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
@@ -271,7 +270,7 @@ def test_what_makes_numbers_doubtful_is_said_once_on_a_screen(tmp_path, monkeypa
     with screen.open("w") as file:
         monkeypatch.setattr("sys.stdout", file)
         monkeypatch.setattr("sys.stderr", file)
-        results = train(store, tmp_path / "run", LSTM, "--splits=2")
+        results = train(store, tmp_path / "run", *ALONE, "--splits=2")
     (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
     assert screen.read_text().count(mixed) == 1
 
@@ -279,10 +278,10 @@ def test_what_makes_numbers_doubtful_is_said_once_on_a_screen(tmp_path, monkeypa
 def test_a_directory_of_another_version_is_not_in_the_way_of_overwrite(stores, tmp_path, capsys):
     """Its settings cannot be compared: what can be done is said."""
     out = tmp_path / "older"
-    train(stores["low"], out, LSTM, "--layers=1-2")
+    train(stores["low"], out, *ALONE, "--layers=1-2")
     known = json.loads((out / "run.json").read_text())
     del known["config"]["layers"]
     (out / "run.json").write_text(json.dumps(known))
-    flags = ["--store", stores["low"], "--output-dir", out, *SMALL, LSTM, "--layers=2"]
+    flags = ["--store", stores["low"], "--output-dir", out, *SMALL, *ALONE, "--layers=2"]
     assert "give --overwrite to delete it" in fail(capsys, *flags)
     assert call(capsys, *flags, "--overwrite")[0] == 0

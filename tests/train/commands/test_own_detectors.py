@@ -196,6 +196,7 @@ def test_a_detector_of_single_numbers_and_a_probe_of_columns_instead(store_path,
     models = f"--models={file}:Summed,{file}:INSTEAD"
     out = tmp_path / "run"
     argv = ["--store", store_path, "--output-dir", out, models, "--epochs=1", "--seeds=1"]
+    argv.append("--no-baselines")
     assert call(capsys, *argv)[0] == 0
     results = json.loads((out / "results.json").read_text())
     assert results["models"]["summed"]["parameters"] == 2
@@ -251,7 +252,8 @@ def test_a_loss_of_its_own_is_minimised(store_path, tmp_path, capsys):
     file = tmp_path / "own_loss.py"
     file.write_text(OWN_LOSS)
     argv = ["--store", store_path, "--output-dir", tmp_path / "run", f"--models={file}:OwnLoss"]
-    assert call(capsys, *argv, "--epochs=1", "--seeds=1", "--lr=1e-6")[0] == 0
+    flags = ["--no-baselines", "--epochs=1", "--seeds=1", "--lr=1e-6"]
+    assert call(capsys, *argv, *flags)[0] == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     (training,) = results["models"]["own_loss"]["runs"]
     assert training["history"][0]["loss"] > 5  # ten times log 2

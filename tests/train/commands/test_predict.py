@@ -119,7 +119,7 @@ def test_what_a_run_needs_is_read_again(
 ):
     """A baseline that it stands on, columns of its settings: its own rows get their scores."""
     out = tmp_path / "out"
-    train(store_path, out, *flags)
+    train(store_path, out, *flags, "--no-baselines")
     name = flags[0].removeprefix("--models=")
     found = read_csv(call(capsys, *predict(out, store_path))[1])
     for trace_id, line in read_csv((out / "scores.csv").read_text()).items():

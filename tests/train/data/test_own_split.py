@@ -185,64 +185,20 @@ def test_a_file_names_questions(store, tmp_path):
     assert splits.shared_questions() == []
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        (
-            {"split": "nothing"},
-            "--split: expected a column of text or integers, found no 'nothing'",
-        ),
-        (
-            {"split": "state"},
-            "expected column 'state' of text or one integer a trace, found float32",
-        ),
-        ({"split": "data"}, "trace 't1': expected one of train, val, test, found 'set 0'"),
-        ({"split": "year"}, "trace 't1': expected one of train, val, test, found '0'"),
-        ({"split": "empty"}, "trace 't1': expected one of train, val, test, found ''"),
-        (
-            {"split": "gaps", "where": "gaps = ''"},
-            "trace 't1': expected one of train, val, test, found ''",
-        ),
-        (
-            {"split": "data", "hold_out": "set 9"},
-            "--hold-out: expected a value of column 'data', one of 'set 0', 'set 1', 'set 2', "
-            "found 'set 9'",
-        ),
-        ({"split": "no.csv"}, "no.csv: expected splits as CSV, found No such file"),
-    ],
-)
-def test_what_is_no_split_is_one_line(store, settings, message):
-    with pytest.raises(TrainError, match="expected") as error:
-        read(store, **settings)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("", "line 1: expected a header with trace_id or question_id, and split, found []"),
-        ("id,split\n", "line 1: expected a header"),
-        ("trace_id,question_id,split\n", "line 1: expected a header"),
-        ("trace_id,split\nt1,exam\n", "line 2: expected one of train, val, test, found 'exam'"),
-        (
-            "trace_id,split\nt1,val\n\nt1,test\n",
-            "line 4: expected one split of trace_id 't1', found val and test",
-        ),
-        ("trace_id,split\nt1\n", "line 2: expected 2 cells as in the header, found 1"),
-        ('trace_id,split\n"t1,val\n', "expected CSV"),
-        ("trace_id,split\n\xff,val\n", "in UTF-8"),
-        ("trace_id,split\nT1,val\n", "s.zarr, such as 't0', found 'T1', and no trace of any other"),
-        ("trace_id,split\nt1,val\n", "train split: expected both classes, found 0"),
-    ],
-)
-def test_a_file_that_is_wrong_is_named_with_the_line(store, tmp_path, text, message):
+def test_what_is_no_split_is_one_line(store, tmp_path, golden_lines):
+    """Settings, or the text of a file, which is named with the line."""
     path = tmp_path / "s.csv"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(TrainError, match="expected") as error:
-        read(store, split=str(path))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+
+    def refuse(given):
+        settings = given if isinstance(given, dict) else {"split": str(path)}
+        if settings is not given:
+            path.write_bytes(given.encode("latin-1"))
+        with pytest.raises(TrainError, match="expected") as error:
+            read(store, **settings)
+        text = str(error.value).replace(f"{tmp_path}/", "")
+        return text.replace(f"{store.path.parent}/", "")
+
+    golden_lines("wrong_splits.txt", refuse)
 
 
 @pytest.mark.parametrize(

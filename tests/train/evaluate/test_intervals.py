@@ -71,6 +71,7 @@ def test_several_runs_have_the_interval_of_their_mean():
     assert same == pytest.approx(auroc_interval(LABELS, runs[0], np.arange(300)))
 
 
+@pytest.mark.slow
 def test_intervals_of_a_mean_hold_for_new_trainings():
     """As often as they say, and not as seldom as those of questions alone, with trainings that
     differ by more than questions do."""

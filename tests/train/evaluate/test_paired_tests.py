@@ -176,6 +176,7 @@ def test_least_p_of_the_bootstrap():
     )
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth():
     """Of 120 simulated data sets, about 95% of the intervals hold the known AUROC, and the known
     difference."""
@@ -189,6 +190,7 @@ def test_intervals_cover_the_truth():
     assert np.all((n_covered / 120 >= 0.88) & (n_covered / 120 <= 0.99))
 
 
+@pytest.mark.slow
 def test_delong_errs_as_often_as_it_says():
     """Of 1,000 pairs of equally good detectors, about 5% are called different at 0.05 and 20% at
     0.2."""

@@ -159,6 +159,7 @@ def test_equality_is_not_claimed_of_few_answers():
     assert found == (pytest.approx(1 / 100), pytest.approx(49))
 
 
+@pytest.mark.slow
 def test_intervals_hold_for_new_questions_and_new_trainings():
     """Of trainings that differ much the variance of the questions alone covers too little."""
     rng = np.random.default_rng(3)
@@ -177,6 +178,7 @@ def test_intervals_hold_for_new_questions_and_new_trainings():
     assert covered[1] / 200 >= 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise, finding", [(0.1, "equal"), (1.0, "undecided")])
 def test_a_finding_does_not_flip_where_there_is_no_difference(noise, finding):
     """With new trainings on one test split, of four."""

@@ -156,7 +156,11 @@ def load(buffer):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"grad_accum": 3}, {"mixup": 0.4, "save_every": "2"}, {"schedule": "constant"}]
+    "settings",
+    [
+        {"grad_accum": 3, "mixup": 0.4, "save_every": "2"},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({}, {"schedule": "constant"})),
+    ],
 )
 def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
     """Stopped after each step in turn and begun again from the last saved state: weights and

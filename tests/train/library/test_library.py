@@ -229,12 +229,9 @@ def test_odd_arrays_are_named_by_their_column(saved, store_path, column, values,
         load_run(saved, ["logreg_pca", "drift", "mean_logprob"], force_cpu=True).score(arrays)
 
 
-def test_layers_of_traces_in_memory_are_those_that_the_run_read(tmp_path):
+def test_layers_of_traces_in_memory_are_those_that_the_run_read(example_store):
     """A run on some layers wants these, and says so of others."""
-    from store.sources.example import ExampleSource, example_questions
-    from store.write.build import build_store
-
-    store = build_store(tmp_path / "a.zarr", ExampleSource(example_questions(192)))
+    store = example_store
     settings = SETTINGS | {"layers": "2-3", "seeds": 1, "on_top_of": "mean_logprob"}
     run = fit_detectors(store.path, ["saplma", "lapeigvals"], baselines=False, **settings)
     whole = store.read(range(40))

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from store import SchemaError
-from store.sources.example import MODEL_DIR, ExampleSource, example_questions
+from store.sources.example import MODEL_DIR, example_questions
 from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.kept import Kept
 from store.sources.huggingface.prompts import Prompts
@@ -33,12 +33,10 @@ def questions():
 
 
 @pytest.fixture(scope="module")
-def run(questions, tmp_path_factory):
+def run(example_store):
     """A run on the example's traces."""
-    path = tmp_path_factory.mktemp("watched") / "example.zarr"
-    build_store(path, ExampleSource(questions))
     settings = {"epochs": 1, "seeds": 2, "tune": "none", "force_cpu": True}
-    return fit_detectors(path, only=ONLY, **settings)
+    return fit_detectors(example_store.path, only=ONLY, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +89,7 @@ def extract(path, questions, tokenizer, max_new_tokens):
     return build_store(path, source)
 
 
-@pytest.mark.parametrize("max_new_tokens", [12, 3, 1])
+@pytest.mark.parametrize("max_new_tokens", [12, 1])
 def test_scores_are_those_of_extract_and_predict(
     saved, questions, tokenizer, model, tmp_path, max_new_tokens
 ):

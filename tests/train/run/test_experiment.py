@@ -74,14 +74,6 @@ def test_results_have_what_is_promised(results, store_path):
     assert results["config"]["epochs"] == 2
 
 
-def test_several_seeds_are_mean_and_spread(results):
-    """The headline is the mean of the runs, with their standard deviation."""
-    test = results["models"]["lstm_solo"]["test"]
-    assert test["auroc"] == pytest.approx(np.mean(test["auroc_runs"]))
-    assert len(test["auroc_runs"]) == 2
-    assert test["auroc_sd"] == pytest.approx(np.std(test["auroc_runs"], ddof=1))
-
-
 def test_comparisons_are_of_the_metrics_beside_them(finished, results):
     """Every pair of detectors, each with each baseline but the constant and what ranks as another;
     the numbers fit."""
@@ -192,7 +184,7 @@ def test_same_seed_same_results(store_path, tmp_path, finished, results):
         str(store_path),
         "--output-dir",
         str(tmp_path / "again"),
-        "--no-run-lstm",
+        "--only=gnn_det_lstm,gvae_lstm,saplma,logreg_best,prompt_state,answer_length",
         *SETTINGS,
         "--seeds=2",
     ]
@@ -202,9 +194,8 @@ def test_same_seed_same_results(store_path, tmp_path, finished, results):
         assert [again["models"][name][split] for split in ("val", "test")] == [
             results["models"][name][split] for split in ("val", "test")
         ]
-    assert {name: entry["test"] for name, entry in again["baselines"].items()} == {
-        name: entry["test"] for name, entry in results["baselines"].items()
-    }
+    for name, entry in again["baselines"].items():
+        assert entry["test"] == results["baselines"][name]["test"]
     first, second = (read_scores(path) for path in (finished, tmp_path / "again"))
     assert [line["gvae_lstm"] for line in first] == [line["gvae_lstm"] for line in second]
 
@@ -224,16 +215,6 @@ def test_the_variance_of_the_seeds_is_in_the_scores(finished, results):
     assert [len(frame.scores[name]) for name in DEFAULT] == [2] * len(DEFAULT)
 
 
-def test_without_baselines_there_is_no_verdict(make_store, labels, tmp_path, capsys):
-    """A store for graphs alone has one detector and nothing to compare it with."""
-    store = make_store(labels, columns=["question_id", "label", "hidden_states", "attn_mean"])
-    flags = ["--no-run-lstm", "--no-run-gvae", "--seed=1"]
-    results = train(store, tmp_path / "out", *flags)
-    assert results["comparisons"] == []
-    assert results["verdict"] is None
-    assert "Best on validation" not in capsys.readouterr().out
-
-
 def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels, tmp_path, capsys):
     """NaN in the test split stops a run before its first step; in a baseline that nobody asked for
     it does not."""
@@ -247,7 +228,7 @@ def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels,
 
     poisoned = make_store(labels, change=poison, name="poisoned.zarr")
     command = ["--store", str(poisoned), "--output-dir", str(tmp_path / "out"), *SETTINGS]
-    assert main([*command, "--models", "lstm_solo"]) == 2
+    assert main([*command, "--only", "lstm_solo"]) == 2
     assert f"score of traces 't{row}': expected a finite number" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("lstm_solo*"))
     assert main([*command, "--models", "gnn_det_lstm"]) == 0
@@ -296,7 +277,12 @@ def test_promised_thresholds_and_wrong_labels(make_store, labels, tmp_path, caps
     store. The second grader is the first one."""
     path = make_store(labels, columns=["question_id", "label", "hs_last"])
     out = tmp_path / "out"
-    flags = ["--models=saplma", "--risk=0.3", "--second-label=label", "--label-noise=0.1"]
+    flags = [
+        "--only=saplma,logreg_first",
+        "--risk=0.3",
+        "--second-label=label",
+        "--label-noise=0.1",
+    ]
     results = train(path, out, *flags)
     test = results["models"]["saplma"]["test"]
     rows = [line for line in read_scores(out) if line["split"] == "test"]

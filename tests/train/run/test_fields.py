@@ -52,7 +52,7 @@ def test_a_data_set_is_held_out_of_what_a_filter_means(store_path, tmp_path):
     """With AUROC within the values of another field; the wording tells, which is said first."""
     flags = ["--where", "language in ('en', 'de') and hops < 3", "--split=dataset"]
     out = tmp_path / "run"
-    models = "--models=saplma,logreg_pca"
+    models = "--only=saplma,logreg_pca,logreg_first,question_only,answer_text,metadata"
     results = train(store_path, out, *flags, "--hold-out=coqa", "--strata=hops", models)
     store = TraceStore.open(store_path)
     meant = store.where("language in ('en', 'de') and hops < 3")

@@ -20,6 +20,7 @@ from train.run.trainer import Trainer
 
 CLOCKS = ("seconds", "wait_seconds", "ms_per_trace")
 SETTINGS = {"epochs": 2, "seeds": 2, "lstm_hidden": 8, "force_cpu": True}
+QUICK = SETTINGS | {"epochs": 1, "seeds": 1, "tune": "none"}
 NAMES = ["lstm_solo", "saplma", "logreg_pca", "mean_logprob", "answer_length"]
 
 
@@ -70,7 +71,7 @@ def test_one_that_is_killed_is_said(store_path, monkeypatch):
     with pytest.raises(
         ResourceError, match=r"ended, with status -9; jobs 1 shows why, and needs less mem"
     ):
-        fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
+        fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **QUICK)
     assert not multiprocessing.active_children()
 
 
@@ -86,7 +87,7 @@ def test_a_training_may_start_processes(store_path, monkeypatch):
         return train_once(*args)
 
     monkeypatch.setattr(Trainer, "train_once", with_helper)
-    run = fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
+    run = fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **QUICK)
     assert list(run.results.models) == ["lstm_solo", "saplma"]
 
 
@@ -96,7 +97,7 @@ def test_an_error_of_ours_is_told_with_its_place(store_path, monkeypatch):
 
     monkeypatch.setattr(Trainer, "train_once", train_once)
     with pytest.raises(RuntimeError, match=r"in train_once(.|\n)*KeyError: 'nowhere'"):
-        fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
+        fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **QUICK)
 
 
 def test_they_need_a_thread_each(store_path, tmp_path, capsys):

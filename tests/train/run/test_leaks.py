@@ -12,6 +12,7 @@ from train.data.metadata import is_metadata
 N = 400
 NUMBERS = np.random.default_rng(1).integers(100, 10_000, (N, 2)).tolist()
 NEUTRAL = "It is so."
+BEYOND = "of answers beyond their text: question_answer, which reads the texts"
 FEW = "--only=saplma,logreg_first,metadata"
 
 
@@ -72,21 +73,13 @@ def first_sentence(out):
 @pytest.mark.parametrize(
     "leak, control, words",
     [
+        pytest.param(hedged, "question_answer", BEYOND, marks=pytest.mark.slow),
+        pytest.param(known, "question_answer", BEYOND, marks=pytest.mark.slow),
         pytest.param(
-            hedged,
-            "question_answer",
-            "of answers beyond their text: question_answer, which reads the texts",
-            marks=pytest.mark.slow,
-        ),
-        (
-            known,
-            "question_answer",
-            "of answers beyond their text: question_answer, which reads the texts",
-        ),
-        (
             made_up,
             "answer_context",
             "of answers beyond their text: answer_context, which reads the",
+            marks=pytest.mark.slow,
         ),
         (
             annotated,
@@ -174,8 +167,10 @@ def test_a_field_that_is_not_there_is_one_line(tmp_path, capsys):
 def test_without_a_leak_controls_are_at_chance(tmp_path):
     """Fields that are labels or ids are not read; and any control is one to train on top of."""
     store = build(tmp_path, neutral)
-    results = train(store, tmp_path / "run", "--models=saplma", "--on-top-of=metadata")
-    for name in ("answer_text", "answer_context", "metadata"):
+    controls = ("answer_text", "answer_context", "metadata")
+    only = f"--only=saplma,logreg_first,{','.join(controls)}"
+    results = train(store, tmp_path / "run", only, "--on-top-of=metadata")
+    for name in controls:
         low, high = results["baselines"][name]["test"]["auroc_ci"]
         assert low <= 0.5 <= high
     assert first_sentence(tmp_path / "run").startswith("The best detector")

@@ -18,7 +18,7 @@ from train.run.results import KEYS, read_run
 def finished(store_path, tmp_path_factory):
     """Directory of a finished run, not to be changed."""
     path = tmp_path_factory.mktemp("finished") / "out"
-    train(store_path, path, "--models=lstm_solo")
+    train(store_path, path, "--only=lstm_solo,mean_logprob")
     return path
 
 
@@ -112,28 +112,14 @@ TAMPERED = {
         "scores.csv: expected a file of a finished run, found something else",
     ),
     "no JSON": (write("results.json", b"{"), "expected a JSON object of at most"),
-    "no text": (write("results.json", b"\xff\xfe\x00"), "found: 'utf-8' codec can't decode"),
     "nested": (write("results.json", b"[" * 100_000), "found: maximum recursion depth"),
-    "a list": (write("results.json", b"[1]"), "bytes, found: list"),
     "NaN": (
         change_results(lambda r: r["split"].update(seed=math.nan)),
         "split.seed: an integer of at least 0, found nan",
     ),
-    "a huge number": (
-        write("results.json", b'{"split": {"seed": ' + b"9" * 9999 + b"}}"),
-        "found: Exceeds the limit (4300 digits)",
-    ),
     "no seed": (
         change_results(lambda r: r["split"].pop("seed")),
         "split.seed: an integer of at least 0, found nothing",
-    ),
-    "a true seed": (
-        change_results(lambda r: r["split"].update(seed=True)),
-        "split.seed: an integer of at least 0, found True",
-    ),
-    "a negative seed": (
-        change_results(lambda r: r["split"].update(seed=-1)),
-        "split.seed: an integer of at least 0, found -1",
     ),
     "no models": (
         change_results(lambda r: r.pop("models")),
@@ -142,10 +128,6 @@ TAMPERED = {
     "nothing": (
         change_results(lambda r: r.update(models={}, baselines={})),
         "a detector or a baseline, found nothing",
-    ),
-    "an entry of text": (
-        change_results(lambda r: r["models"].update(lstm_solo="x")),
-        "models.lstm_solo: an object, found 'x'",
     ),
     "a great AUROC": (
         change_results(lambda r: r["models"]["lstm_solo"]["val"].update(auroc=2)),
@@ -174,26 +156,11 @@ TAMPERED = {
         change_scores(lambda lines: one_class(lines, "val")),
         "both classes in the val split",
     ),
-    "a class on test": (
-        change_scores(lambda lines: one_class(lines, "test")),
-        "both classes in the test split",
-    ),
-    "a list of stores": (damage(store=["x"]), "expected store: an object, found ['x']"),
-    "no store": (damage(store=[]), "expected store: an object, found []"),
-    "origins of text": (
-        change_results(lambda r: r["store"].update(origins="x")),
-        "expected store.origins: a list, found 'x'",
-    ),
-    "no origins": (
-        change_results(lambda r: r["store"].pop("origins")),
-        "expected store.origins: a list, found nothing",
-    ),
-    "a list of layers": (damage(layers=[]), "expected layers: an object, found []"),
     "a layer of text": (
         damage(layers={"hs_last": ["1"]}),
         "expected layers.hs_last[0]: an integer, found '1'",
     ),
-    "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 20 values, found 19"),
+    "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 6 values, found 5"),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),
         "each trace once, found 't",
@@ -205,10 +172,7 @@ TAMPERED = {
         "column 'lstm_solo', line 2: no score of a row that was trained on",
     ),
     "a score of text": (set_cell(-1, 4, "good"), "a finite number, found 'good'"),
-    "an infinite score": (set_cell(-1, 4, "inf"), "a finite number, found 'inf'"),
-    "an empty score": (set_cell(-1, 4, ""), "a finite number, found ''"),
     "a quote": (write("scores.csv", b'"trace_id'), "found no CSV"),
-    "bytes": (write("scores.csv", b"\xff\xfe"), "found no CSV"),
     "a long field": (write("scores.csv", b"x" * 200_000), "found no CSV"),
 }
 

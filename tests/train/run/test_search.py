@@ -42,9 +42,12 @@ def test_a_default_is_not_called_chosen(make_store, labels, tmp_path, capsys):
 
 
 def test_the_training_is_that_of_what_was_chosen(store_path, tmp_path, capsys):
-    """Of the candidates the one of the least loss; with it given the training is the same."""
-    tuned = train(store_path, tmp_path / "tuned", *SMALL_SEARCH)
-    (run,) = tuned["models"]["lstm_solo"]["runs"]
+    """Of the candidates the one of the least loss, searched once for all seeds; with it given the
+    trainings are the same."""
+    tuned = train(store_path, tmp_path / "tuned", *SMALL_SEARCH, "--seeds=2")
+    run, second = tuned["models"]["lstm_solo"]["runs"]
+    assert run["settings"] == second["settings"]
+    assert run["history"] != second["history"]
     scale, lr = run["settings"]["input_scale"], run["settings"]["lr"]
     assert scale["tried"] == ["raw", "standard", "norm"]
     assert lr["tried"] == pytest.approx([1e-3 / 3, 1e-3, 3e-3])
@@ -52,20 +55,17 @@ def test_the_training_is_that_of_what_was_chosen(store_path, tmp_path, capsys):
         assert choice["by"] == "validation"
         assert choice["value"] == choice["tried"][np.argmin(choice["val_loss"])]
     assert f"lstm_solo scale {scale['value']}, lr {lr['value']:.2g}" in shown(capsys)
-    assert len(list((tmp_path / "tuned").glob("lstm_solo*.pt"))) == 1
-    given = [f"--input-scale={scale['value']}", f"--lr={lr['value']!r}", "--only=lstm_solo"]
+    assert len(list((tmp_path / "tuned").glob("lstm_solo*.pt"))) == 2  # none of a trial
+    given = [
+        f"--input-scale={scale['value']}",
+        f"--lr={lr['value']!r}",
+        "--only=lstm_solo",
+        "--seeds=2",
+    ]
     alone = train(store_path, tmp_path / "alone", *given)
     for split in ("val", "test"):
         assert tuned["models"]["lstm_solo"][split] == alone["models"]["lstm_solo"][split]
     assert call(capsys, *predict(tmp_path / "tuned", store_path, "--models", "lstm_solo"))[0] == 0
-
-
-def test_all_seeds_have_the_settings_of_the_first(store_path, tmp_path):
-    """The search is made once; the weights of its trials are not kept."""
-    results = train(store_path, tmp_path / "out", *SMALL_SEARCH, "--seeds=2")
-    first, second = results["models"]["lstm_solo"]["runs"]
-    assert first["settings"] == second["settings"]
-    assert first["history"] != second["history"]
 
 
 def test_a_search_that_is_killed_goes_on(store_path, tmp_path):
@@ -83,6 +83,7 @@ def test_a_search_that_is_killed_goes_on(store_path, tmp_path):
     assert run["settings"]["input_scale"]["val_loss"][0] == -1.0
 
 
+@pytest.mark.slow
 def test_the_scale_follows_the_data(tmp_path):
     """Dimensions of outliers ask for standardised states; noise in small ones for any but those."""
     chosen = {}

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from store import SchemaError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main as store_main
-from store.sources.example import MODEL_DIR, ExampleSource, example_questions
+from store.sources.example import MODEL_DIR
 from store.view.safety import HOSTS
-from store.write.build import build_store
 from store.write.files import Files
 from train import fit_detectors, load_run
 from train.commands.main import main
@@ -34,11 +34,10 @@ CHAT = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 8}
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
+def file(tmp_path_factory, example_store):
     path = tmp_path_factory.mktemp("served")
-    build_store(path / "a.zarr", ExampleSource(example_questions(192)))
     settings = {"epochs": 1, "seeds": 1, "tune": "none", "force_cpu": True, "baselines": False}
-    run = fit_detectors(path / "a.zarr", ["saplma", "lapeigvals"], **settings)
+    run = fit_detectors(example_store.path, ["saplma", "lapeigvals"], **settings)
     run.export(path / "guard.safetensors")
     return path / "guard.safetensors"
 
@@ -177,8 +176,9 @@ def ask_all(client, n=4):
     return [client.post("/v1/completions", json=body).json() for body in bodies]
 
 
-def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
+def test_answers_are_kept_as_the_next_training_set(file, example_store, tmp_path, capfd):
     """By chance, and for their scores; with the columns of the run, so that it scores them."""
+    trained = shutil.copytree(example_store.path, tmp_path / "a.zarr")
     path = tmp_path / "kept.zarr"
     with serve(file, Keeping(path, sample=0.5)) as client:
         draws = iter([0.1, 0.9, 0.4, 0.6])
@@ -205,7 +205,7 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     assert len(set(store.column("question_id")[:2])) == 2
     guard = load_run(file, force_cpu=True)
     scores = guard.score(store)
-    both = guard.score([file.parent / "a.zarr", path])
+    both = guard.score([trained, path])
     assert both["saplma"][-len(store) :].tolist() == pytest.approx(scores["saplma"].tolist())
     for name, found in scores.items():
         assert store.column(f"score_{name}").tolist() == pytest.approx(found.tolist(), abs=2e-3)
@@ -213,7 +213,7 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     assert PROMPT not in "".join(capfd.readouterr())
     assert verify_store(path).problems == []
     both_path = tmp_path / "both.zarr"
-    parts = [str(file.parent / "a.zarr"), str(path)]
+    parts = [str(trained), str(path)]
     assert store_main(["merge", str(both_path), *parts, "--shared"]) == 0
     assert guard.score(both_path)["saplma"].tolist() == pytest.approx(both["saplma"].tolist())
 

@@ -153,13 +153,11 @@ def test_layers_are_chosen(llama, tokenizer):
             np.testing.assert_array_equal(found[name], row[name].take([0, 2], layers), err_msg=name)
 
 
-@pytest.mark.parametrize("text, layers", [("0:", [0, 1, 2, 3]), (":2", [1, 2]), ("-2:", [2, 3])])
-def test_layers_are_written_as_everywhere(extract, text, layers):
+def test_layers_are_written_as_everywhere(extract):
     """Also where they count from the last one, which argparse would take for a flag."""
-    assert extract("t.zarr", "--columns", "hs_last", "--layers", text) == 0
+    assert extract("t.zarr", "--columns", "hs_last", "--layers", "-2:") == 0
     store = TraceStore.open("t.zarr")
-    assert store.provenance["layers"] == layers
-    assert store.layers("hs_last") == layers
+    assert store.provenance["layers"] == store.layers("hs_last") == [2, 3]
 
 
 def test_columns_beside_the_default_ones(extract):
@@ -689,7 +687,7 @@ def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, toke
 
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
     tmp_path, overflowing, tokenizer, monkeypatch, stop_after, killed, step
 ):
@@ -867,20 +865,6 @@ def test_a_build_that_another_version_began_is_refused(extract, stop_after, caps
     assert len(TraceStore.open("t.zarr.partial")) == n_rows > 0
 
 
-def test_labels_of_one_class_are_a_warning(extract, capsys):
-    """And counts know one from many."""
-    lines = [
-        json.dumps({"question_id": f"q{i}", "question": "1+1", "answers": ["no number"]})
-        for i in range(10)
-    ]
-    Path("q.jsonl").write_text(lines[0])
-    assert extract("t.zarr") == 0
-    assert "t.zarr: 1 trace of 1 question\n" in capsys.readouterr().out
-    Path("q.jsonl").write_text("\n".join(lines))
-    assert extract("u.zarr") == 0
-    assert "warning: 100% of 10 labels are hallucinations" in capsys.readouterr().out
-
-
 def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
     """One line, and what was committed is safe."""
 
@@ -896,8 +880,7 @@ def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
     assert extract("u.zarr", "--part", "1/2") == 75
 
 
-@pytest.mark.parametrize("largest", [1, 2, 3])
-def test_a_batch_that_is_too_large_is_halved(extract, undisturbed, monkeypatch, largest):
+def test_a_batch_that_is_too_large_is_halved(extract, undisturbed, monkeypatch):
     """Both passes, until memory suffices: the same traces but for rounding."""
     whole = undisturbed(4)
     sizes = []
@@ -905,7 +888,7 @@ def test_a_batch_that_is_too_large_is_halved(extract, undisturbed, monkeypatch, 
     def with_less_memory(run):
         def limited(model, traces, *arguments):
             sizes.append(len(traces))
-            if len(traces) > largest:
+            if len(traces) > 1:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return run(model, traces, *arguments)
 
@@ -996,26 +979,19 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
     assert not (tmp_path / "canary").exists()
 
 
-@pytest.mark.parametrize(
-    "n_questions, kills",
-    [(24, 2), pytest.param(600, 20, marks=pytest.mark.slow)],
-    ids=["two", "twenty"],
-)
-def test_killed_at_random_moments_it_ends_with_the_same_store(
-    tmp_path, model_dir, n_questions, kills
-):
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path, model_dir):
     """SIGKILLs, and then the same command once more."""
     questions = [
         {"question_id": f"k{i}", "question": f"{i}+{i * 7}", "answers": [str(i * 8)]}
-        for i in range(n_questions)
+        for i in range(600)
     ]
     (tmp_path / "q.json").write_text(json.dumps(questions))
     arguments = ["--model", str(model_dir), "--questions", "q.json", "--batch-size", "4"]
     arguments += ["--prompt-template", "{question}=", "--num-samples", "2"]
     arguments += ["--max-new-tokens", "6", "--columns", "tokens,hidden_states,attn_mean,answer"]
     modules = ["store.sources.huggingface.load", "store.sources.huggingface.source"]
-    share = 0.1 if kills > 2 else 0.8
-    stores = kill_at_random(tmp_path, "extract", arguments, modules, 5, share, kills)
+    stores = kill_at_random(tmp_path, "extract", arguments, modules, 5, 0.1, 20)
     assert stores
     for path in stores:
         assert_same_store(read(path), read(tmp_path / "whole.zarr"))
@@ -1028,7 +1004,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_store(
 # Another batch size, less memory, larger models
 
 
-SOME_STOPS = {(0, 3), (1, 4), (5, 16), (8, 1), (15, 4)}
+SOME_STOPS = {(5, 16), (8, 4)}
 OTHER_STOPS = {*product((0, 1, 5, 8, 15), (1, 3, 4, 16))} - SOME_STOPS
 
 
@@ -1201,13 +1177,6 @@ def test_how_a_model_is_quantized_and_placed(model_dir, dtype, quantize, device_
         assert (config.load_in_4bit, config.bnb_4bit_quant_type) == (True, "nf4")
     found = placement | {name: getattr(config, name) for name in expected if name not in placement}
     assert found == expected
-
-
-def test_a_device_and_a_device_map_contradict(extract, capsys):
-    with pytest.raises(SystemExit):
-        extract("t.zarr", "--device", "cpu", "--device-map", "auto")
-    error = capsys.readouterr().err
-    assert "argument --device-map: not allowed with argument --device" in error
 
 
 def test_a_part_is_tried_again_where_the_hub_is_not_reached(extract, monkeypatch):

@@ -576,20 +576,6 @@ def test_the_same_questions_can_be_asked(extract, ragtruth):
     assert row["context_len"] > 0
 
 
-def test_a_stopped_extraction_of_responses_goes_on(extract, stop_after):
-    """To the same rows."""
-    records = [give(text) | {"trace_id": f"t{i}"} for i, text in enumerate(["the", "cat", "mat"])]
-    write_lines("q.jsonl", *records)
-    assert extract("whole.zarr", "q.jsonl") == 0
-    with stop_after(1):
-        assert extract("t.zarr", "q.jsonl") == 130
-    assert extract("t.zarr", "q.jsonl") == 0
-    found, expected = TraceStore.open("t.zarr"), TraceStore.open("whole.zarr")
-    assert list(found.ids) == list(expected.ids) == ["t0", "t1", "t2"]
-    for row, other in zip(found, expected, strict=True):
-        assert_same({name: row[name] for name in row}, {name: other[name] for name in other})
-
-
 def test_prompt_options_of_the_command(extract, capsys):
     """Fields, contexts that are cut, examples and a system's message."""
     write_lines("q.jsonl", ask(context=CONTEXT, topic="cat"))

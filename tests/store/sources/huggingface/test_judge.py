@@ -315,8 +315,8 @@ def test_a_judge_that_talks_nonsense_removes_no_label(answered, capsys):
             assert label(*given) == 0
         before = TraceStore.open(answered)
         capsys.readouterr()
-        for rules in ("judge", "contains,judge", "judge,contains"):
-            for options in ([], ["--dry-run"], ["--replace-all"]):
+        for rules in ("judge", "contains,judge"):
+            for options in ([], ["--replace-all"]):
                 assert label("--labels", rules, *judge, *options) == 2
                 assert capsys.readouterr().err.endswith(
                     "expected verdicts of the judge, found 0 on 11 answers; the labels stay as "
@@ -389,11 +389,10 @@ def test_extraction_with_a_judge(answered, capsys, stop_after):
     assert np.asarray(store.column("label_judge")).tolist() == [1] * 10
     assert store.provenance["judge_verdicts"] == {"wrong": 10}
     assert store.provenance["label_rules"]["judge"]["words"] == ["yes", "no"]
-    for stop in (1, 4, 9):
-        with stop_after(stop):
-            assert extract(f"{stop}.zarr") == 130
-        assert extract(f"{stop}.zarr") == 0
-        assert TraceStore.open(f"{stop}.zarr").provenance["judge_verdicts"] == {"wrong": 10}
+    with stop_after(5):
+        assert extract("stopped.zarr") == 130
+    assert extract("stopped.zarr") == 0
+    assert TraceStore.open("stopped.zarr").provenance["judge_verdicts"] == {"wrong": 10}
     assert main(["label", "t.zarr", "--labels", "exact,f1"]) == 0
     capsys.readouterr()
     assert extract("t.zarr") == 0  # columns of rules that were added since are no difference

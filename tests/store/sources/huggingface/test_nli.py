@@ -46,7 +46,9 @@ def infer_by_hand(model, tokenizer, premise, hypothesis):
     return max(by_label, key=by_label.get) == "entailment", c / (e + c)
 
 
-@pytest.mark.parametrize("labels", [*permutations(LABELS), ("CONTRADICTION", "Entailment")])
+@pytest.mark.parametrize(
+    "labels", [*list(permutations(LABELS))[::3], ("CONTRADICTION", "Entailment")]
+)
 def test_pairs_are_classified_as_one_by_one(tokenizer, labels):
     """In any order of the labels, in batches of pairs of different lengths; neutral does not count
     for the contradiction."""
@@ -109,7 +111,7 @@ def test_a_model_of_one_type_of_tokens(tokenizer):
     assert found[1].contradiction == pytest.approx(logits[[2, 0]].softmax(0)[1].item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("fits", [0, 1, 3])
+@pytest.mark.parametrize("fits", [0, 1])
 def test_batches_are_halved_where_memory_does_not_suffice(tokenizer, fits):
     """Down to one pair, for which there has to be memory."""
     model = build_classifier()

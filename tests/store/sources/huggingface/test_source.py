@@ -1,8 +1,5 @@
 """Tests of traces from causal language models, on tiny random ones of two architectures."""
 
-import json
-import math
-
 import numpy as np
 import pytest
 from building import QUESTIONS, assert_same, build_model, build_source
@@ -10,7 +7,6 @@ from character_tokenizer import build_tokenizer
 
 from store.sources.huggingface import source as source_module
 from store.sources.huggingface.generation import Decoding, generate_answers
-from store.write.source import Source
 
 MODULES = {"generate_answers": source_module, "run_forward": source_module}
 
@@ -26,39 +22,6 @@ def source(request, tokenizer):
 def rows(source):
     """All rows of the source, in order."""
     return list(source.rows())
-
-
-def test_it_is_a_source(source):
-    """It has the interface that builds rely on, and its provenance is JSON."""
-    assert isinstance(source, Source)
-    assert len(source) == len(QUESTIONS)
-    described = json.loads(json.dumps(source.provenance))
-    assert described["prompt_template"] == "{question}="
-    assert described["decoding"]["max_new_tokens"] == 5
-    assert "embedding output" in described["layer_convention"]
-
-
-def test_rows_fit_the_schema(source, rows):
-    """Every value has the dtype and the item shape of its column, and columns of one axis have the
-    same length."""
-    for _, row in rows:
-        assert list(row) == list(source.schema.columns)
-        n_tokens = row["prompt_len"] + row["answer_len"]
-        lengths = {"tokens": n_tokens, "pairs": n_tokens * (n_tokens + 1) // 2}
-        for name, column in source.schema.columns.items():
-            if isinstance(row[name], np.ndarray):
-                length = () if column.axis is None else (lengths[column.axis],)
-                assert row[name].shape == (*length, *column.item_shape), name
-                assert row[name].dtype == column.dtype, name
-
-
-def test_rows_come_in_the_order_of_the_questions(rows):
-    """The id is the question's, and the text columns say what was asked."""
-    assert [trace_id for trace_id, _ in rows] == [question["question_id"] for question in QUESTIONS]
-    assert [row["question"] for _, row in rows] == [question["question"] for question in QUESTIONS]
-    assert [json.loads(row["references"]) for _, row in rows] == [
-        question["answers"] for question in QUESTIONS
-    ]
 
 
 def test_nothing_predicted_the_first_token(rows):
@@ -82,15 +45,6 @@ def test_a_start_out_of_range_is_refused(source, start):
     """The message gives the range."""
     with pytest.raises(IndexError, match=f"expected 0 to 8, found {start}"):
         next(source.rows(start))
-
-
-def test_a_question_without_references_is_unlabelled(rows):
-    """Its score is NaN and its label -1; the others are labelled."""
-    labels = [row["label"] for _, row in rows]
-    without = [not question["answers"] for question in QUESTIONS]
-    assert any(without)
-    assert [label == -1 for label in labels] == without
-    assert [math.isnan(row["score"]) for _, row in rows] == without
 
 
 def test_an_answer_ends_before_its_first_end_token(tokenizer):
