@@ -156,7 +156,7 @@ def test_nothing_to_read(build, pack, traces, set_answer):
     set_answer(traces[0], 5, 0)
     set_answer(traces[1], -1, 0)
     traces[4]["topk_logprob"][:] = NAN
-    detector = build("los_net", dropout=0.0)
+    detector = build("los_net")
     outputs = detector(pack(traces))
     detector.loss(outputs, LABELS).backward()
     assert all(part.grad.isfinite().all() for part in detector.parameters())
