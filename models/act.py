@@ -12,7 +12,8 @@ Differences from the paper:
 - Channels are standardised, by layer: a few channels of language models are a hundred times as
   large as the others, and the states grow from layer to layer.
 - One language model, one projection: a store holds traces of one.
-- Small networks of one width, with dropout: a store has thousands of traces, not millions.
+- Small networks of one width, with dropout: a store has thousands of traces, not millions. There is
+  none in the transformer, which else learns less in the few epochs of a run.
 - All tokens of the trace, the question's as well; shorter traces are stretched, not padded.
 """
 
@@ -181,16 +182,11 @@ class PatchTransformer(nn.Module):
     (B, C, h, w) float32 -> the same
     """
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
+        n_heads = math.gcd(N_HEADS, width)
         layer = nn.TransformerEncoderLayer(
-            width,
-            math.gcd(N_HEADS, width),
-            2 * width,
-            dropout,
-            F.gelu,
-            batch_first=True,
-            norm_first=True,
+            width, n_heads, 2 * width, 0.0, F.gelu, batch_first=True, norm_first=True
         )
         self.encoder = nn.TransformerEncoder(layer, N_BLOCKS, enable_nested_tensor=False)
 
@@ -203,4 +199,4 @@ class ActVit(ImageDetector):
     """Two layers of a transformer over the patches; their mean and maximum to a logit."""
 
     def build_network(self, width: int, dropout: float) -> nn.Module:
-        return PatchTransformer(width, dropout)
+        return PatchTransformer(width)
