@@ -4,7 +4,6 @@ import errno
 import os
 import resource
 
-import numpy as np
 import pytest
 from damage import content
 from faults import error_of, start, wait
@@ -94,28 +93,3 @@ def test_a_command_without_memory_says_so(path, capfd, monkeypatch, error):
 def test_what_says_something_of_the_data(error):
     """A disk that cannot read a file, a file that is gone."""
     assert not is_no_damage(error)
-
-
-def test_an_import_without_memory_leaves_nothing_out(tmp_path, capsys, monkeypatch):
-    """It stops, and the same command goes on to the store of an undisturbed one."""
-    for i in range(3):
-        arrays = {"layers": np.ones((2, 2, 4), "f2"), "y": np.arange(2), "qid": [f"{i}a", f"{i}b"]}
-        np.savez(tmp_path / f"{i}.npz", **arrays)
-    command = ["import", str(tmp_path / "s.zarr"), str(tmp_path / "*.npz")]
-    command += ["--map", "hs_last=layers,label=y,question_id=qid"]
-    real = np.lib.format.read_array
-    n_reads = iter(range(4))
-
-    def read(*arguments, **named):
-        if next(n_reads, None) is None:
-            raise MemoryError
-        return real(*arguments, **named)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(np.lib.format, "read_array", read)
-        assert main(command) == 2
-    assert "expected more memory" in capsys.readouterr().err
-    assert main(command) == 0
-    assert TraceStore.open(tmp_path / "s.zarr").ids[:] == [
-        f"{i}{k}" for i in range(3) for k in "ab"
-    ]

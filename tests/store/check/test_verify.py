@@ -15,7 +15,6 @@ from store.check.report import KINDS
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.schema import DTYPES
-from store.write.files import Files
 
 KINDS_OF_COLUMNS = {
     "raw": {"axis": "t"},
@@ -264,62 +263,12 @@ def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
     assert problems(killed) == []
 
 
-def test_damage_beside_what_a_killed_writer_left_comes_first(killed, capsys):
-    flip(killed / "tokens/c/0", 20)
-    (killed / "notes.txt").write_text("")
-    status, out, _ = run(capsys, killed)
-    first, *lines = out.splitlines()
-    assert status == 1
-    assert first.startswith(f"{killed}: 2 problems; ")
-    assert "files of an interrupted write that the next writer removes" in first
-    assert [line.split(":")[0] for line in lines[:2]] == ["damaged", "leftover"]
-    assert all(line.startswith("damaged files came from store ") for line in lines[2:])
-    assert len(run(capsys, killed, "--verbose")[1].splitlines()) > 5
-
-
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_metadata_ahead_without_a_killed_writer_is_a_problem(path):
     """Nothing but a writer, or damage, makes an array longer than the commit says."""
     edit_json(path / "label/zarr.json", shape=[47])
     (problem,) = problems(path)
     assert str(problem) == "document: label/zarr.json: expected shape [17], found [47]"
-
-
-def test_a_shard_too_many_is_what_a_writer_left(path):
-    (path / "label/c/9").write_text("")
-    report = verify_store(path)
-    assert report.problems == []
-    assert list(map(str, report.leftovers)) == [
-        "interrupted: label/c/9: a file of an interrupted write"
-    ]
-    assert report.headline() == "whole; 1 file of an interrupted write that the next writer removes"
-
-
-def test_a_writer_that_is_closed_leaves_nothing(path):
-    """Also one that failed in a commit, or whose rows were discarded."""
-    for fails in (False, True):
-        writer = StoreWriter.open(path)
-        append_new(writer, 30)
-        if fails:
-            writer.files = dying()
-            with pytest.raises(OSError, match="EIO"):
-                writer.commit()
-            writer.files = Files()
-        writer.discard()
-        assert problems(path) == []
-        assert not (path / "_tmp").exists()
-
-
-@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
-def test_damage_that_zarr_python_would_not_tell(path):
-    """It reads zeros for a shard that is gone."""
-    (path / "label/c/1").unlink()
-    assert zarr.open_group(path, mode="r")["label"][10:17].tolist() == [0] * 7
-    (problem,) = problems(path)
-    assert where(problem) == ("damaged", "label", 1, None)
-    assert problem.rows == (10, 16)
-    assert "expected" in problem.text
-    assert "No such file" in problem.text
 
 
 @pytest.mark.parametrize("column", ["zipped", "planes"])

@@ -214,13 +214,6 @@ def assert_shared(n, batch_size, world_size, drop_last):
         )
 
 
-@pytest.mark.parametrize("world_size, batch_size", [(2, 32), (8, 4), (16, 64), (7, 1), (13, 2)])
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_every_rank_has_as_many_batches_of_any_number_of_rows(world_size, batch_size, drop_last):
-    for n in range(1, 10_001):
-        assert_shared(n, batch_size, world_size, drop_last)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", range(1, 17))
 def test_every_rank_has_as_many_batches_in_all_cases(world_size):

@@ -87,10 +87,6 @@ def test_the_vectors_of_the_document(sizes, weights, replacement, seed, epoch, c
     assert found == [int(row) for row in rows.split(", ")]
 
 
-def test_there_are_vectors():
-    assert len(VECTORS) == 4
-
-
 @pytest.mark.parametrize("replacement", [False, True])
 def test_a_loader_visits_the_shares_of_stores(stores, replacement):
     loader = TraceLoader(

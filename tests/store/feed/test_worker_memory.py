@@ -115,11 +115,6 @@ def test_memory_is_reused_when_the_last_tensor_is_gone(large_path):
     assert len(places) < 25  # of 50 batches, whose three columns share the places
 
 
-def test_columns_of_one_axis_still_share_their_offsets(large_path):
-    batch = next(iter(loader_of(large_path)))
-    assert batch["x"].offsets is batch["states"].offsets
-
-
 def test_copies_and_pickles_of_a_received_batch_are_their_own(large_path, large_rows):
     for again in (copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))):  # noqa: S301 our own bytes
         batches = [again(batch) for batch in loader_of(large_path)]
@@ -144,8 +139,8 @@ def test_a_collate_function_of_ones_own(large_path, large_rows):
 
 
 def test_arenas_of_workers_that_ended_are_let_go(large_path):
-    for _ in range(4):
-        for _ in loader_of(large_path):
+    for _ in range(3):
+        for _ in loader_of(large_path, 1):
             pass
         gc.collect()
     assert arenas_mapped() <= 2
@@ -216,7 +211,7 @@ def memory_of(arena):
 
 def test_idle_memory_is_returned_and_addresses_are_reused():
     arena = shared.WorkerArena()
-    for _ in range(20):
+    for _ in range(5):
         for size in range(1, 30):
             arena.empty((size * 2**20,), np.dtype(np.uint8))[:] = 1
         arena._trim(0)

@@ -1,11 +1,11 @@
 """States as serving engines and tools of interpretability write them, by a map."""
 
 import base64
-import json
 
 import numpy as np
 import pytest
 import torch
+from array_files import write_lines
 
 from store import TraceStore
 from store.cli.main import main
@@ -17,10 +17,6 @@ def made(tmp_path, name, mapped, *flags):
     out = tmp_path / "o.zarr"
     status = main(["import", str(out), str(tmp_path / name), "--map", mapped, *flags])
     return status, TraceStore.open(out)
-
-
-def write_lines(path, *records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_sglang(tmp_path):
@@ -42,7 +38,7 @@ def test_sglang(tmp_path):
         }
         for i, one in enumerate(states)
     ]
-    write_lines(tmp_path / "r.jsonl", *records)
+    write_lines(tmp_path / "r.jsonl", records)
     mapped = (
         "hidden_states=meta_info.hidden_states[tokens,hidden],trace_id=meta_info.id,answer=text"
     )
@@ -60,10 +56,9 @@ def test_sglang(tmp_path):
 
 def test_a_label_is_no_field(tmp_path, capsys):
     """Neither with none of them, nor where a file lacks it; it cannot be left out as one."""
-    write_lines(
-        tmp_path / "a.jsonl", *({"hs": [i, 1], "label": i % 2, "task": "a"} for i in (0, 1))
-    )
-    write_lines(tmp_path / "b.jsonl", {"hs": [2, 1], "question": "b"})
+    labelled = [{"hs": [i, 1], "label": i % 2, "task": "a"} for i in (0, 1)]
+    write_lines(tmp_path / "a.jsonl", labelled)
+    write_lines(tmp_path / "b.jsonl", [{"hs": [2, 1], "question": "b"}])
     out = tmp_path / "o.zarr"
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
     command = ["import", str(out), *files, "--map", "hs_last=hs"]
@@ -91,7 +86,7 @@ def test_vllm_lens(tmp_path, dtype):
     ]
     short = {"data": "AAAA", "dtype": dtype, "shape": [2, 3, D]}
     bad = {"id": "bad", "activations": {"residual_stream": short}}
-    write_lines(tmp_path / "r.jsonl", *records, bad)
+    write_lines(tmp_path / "r.jsonl", [*records, bad])
     mapped = "hidden_states=activations.residual_stream[layers,tokens,hidden],trace_id=id"
     status, store = made(tmp_path, "r.jsonl", mapped, "--layers", "9,17")
     assert status == 1
@@ -100,21 +95,6 @@ def test_vllm_lens(tmp_path, dtype):
         assert torch.equal(found.float(), one.permute(1, 0, 2))
     assert store.layers("hidden_states") == [9, 17]
     assert store["r0"]["dataset"] == "d"
-
-
-def test_cached_activations_of_transformer_lens(tmp_path):
-    """A row of each array is a trace; a hook is a column of its own."""
-    cache = {f"blocks.{i}.hook_resid_post": torch.randn(3, 5, D) for i in range(2)}
-    torch.save(cache, tmp_path / "cache.pt")
-    mapped = ",".join(
-        f"resid_{i}=blocks.{i}.hook_resid_post[records,tokens,hidden]" for i in (0, 1)
-    )
-    status, store = made(tmp_path, "cache.pt", mapped)
-    assert status == 0
-    assert len(store) == 3
-    for i in (0, 1):
-        expected = cache[f"blocks.{i}.hook_resid_post"][2].numpy()
-        assert np.array_equal(store[2][f"resid_{i}"], expected)
 
 
 WHOLE_CACHE = ",".join(
@@ -129,8 +109,11 @@ def test_inspect_proposes_the_hooks_of_a_cache(tmp_path, capsys, name, mapped):
     cache = {f"blocks.{i}.hook_resid_post": torch.randn(3, 5, D) for i in (0, 11)}
     torch.save(cache | {"blocks.0.attn.hook_pattern": torch.rand(3, 2, 5, 5)}, tmp_path / "c.pt")
     record = {"blocks.8.hook_resid_post": [[0.5] * D] * 5, "token_ids": [1] * 5}
-    write_lines(tmp_path / "r.jsonl", record)
+    write_lines(tmp_path / "r.jsonl", [record])
     assert main(["import", "--inspect", str(tmp_path / name)]) == 0
     assert f"--map '{mapped}'" in capsys.readouterr().out
     _, store = made(tmp_path, name, mapped)
-    assert store.schema.columns[mapped.split("=")[0]].axis == "tokens"
+    column = mapped.split("=")[0]
+    assert store.schema.columns[column].axis == "tokens"
+    if name == "c.pt":
+        assert np.array_equal(store[2][column], cache["blocks.0.hook_resid_post"][2])

@@ -96,16 +96,18 @@ def test_states_and_samples_are_joined(folder):
 
 
 @pytest.mark.parametrize(
-    "mode, has", [("all", ["hs_last", "hs_prompt"]), ("forward", ["hs_prompt"])]
+    "mode, n_steps, has", [("all", 1002, ["hs_last", "hs_prompt"]), ("forward", 3, ["hs_prompt"])]
 )
-def test_where_the_first_step_is_saved_the_prompt_has_a_state(folder, mode, has):
-    write_states(folder / "02_hidden_states.h5", {"arc_challenge_train_000000": range(1100)}, mode)
+def test_where_the_first_step_is_saved_the_prompt_has_a_state(folder, mode, n_steps, has):
+    """Also where the numbers of steps are longer than their three digits."""
+    states = {"arc_challenge_train_000000": range(n_steps)}
+    write_states(folder / "02_hidden_states.h5", states, mode)
     assert run_import(folder) == 1  # two samples have no states
     (trace,) = TraceStore.open(folder / "o.zarr")
     assert [name for name in ("hs_last", "hs_prompt") if name in trace] == has
-    assert (trace["prompt_len"], trace["answer_len"]) == (1, 1099)
+    assert (trace["prompt_len"], trace["answer_len"]) == (1, n_steps - 1)
     assert np.array_equal(trace["hs_prompt"][0].float(), state(0, 11).astype(np.float32))
-    assert trace["tokens"][-1] == 1198
+    assert trace["tokens"][-1] == 100 + n_steps - 2
 
 
 def test_samples_that_are_not_judged_are_unlabelled(folder):

@@ -472,13 +472,13 @@ def test_text_is_text(written):
 def test_gzip_bomb(written):
     """Decompressed bytes are counted as they come; the message names the cap and how to raise
     it."""
-    data = pickle.dumps(bytes(1 << 24), 4)
+    data = pickle.dumps(bytes(1 << 22), 4)
     path = written(gzip.compress(data))
     assert path.stat().st_size < 1 << 15
     message = refusal(path, max_bytes=1 << 20)
     assert str(1 << 20) in message
     assert "max_bytes" in message
-    assert len(read_pickle(path, max_bytes=len(data))) == 1 << 24
+    assert len(read_pickle(path, max_bytes=len(data))) == 1 << 22
     refusal(written(gzip.compress(b"]" + b"N0" * (1 << 20) + b".")), max_bytes=1 << 20)
     refusal(written(gzip.compress(b"V" + b"a" * (1 << 22) + b"\n.")), max_bytes=1 << 20)
 
@@ -487,21 +487,13 @@ STATES = np.arange(6, dtype="f2").reshape(2, 3)
 SAMPLE = {"states": [STATES], "answer": "x", "text": ["a", "b"], "n": 3}
 
 
-@pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("protocol, compress", [(0, False), (2, False), (5, False), (4, True)])
 def test_truncated_anywhere(written, protocol, compress):
     """A file that ends early is never taken for a whole one."""
     data = pickle.dumps(SAMPLE, protocol)
     data = gzip.compress(data) if compress else data
     for n in range(2 if compress else 1, len(data)):
         assert "whole pickle" in refusal(written(data[:n]), CorruptError)
-
-
-def test_truncated_large(written):
-    """A large file cut at every tenth of its length says so."""
-    data = pickle.dumps([np.zeros(100_000), torch.zeros(100_000), "x"], 4)
-    for tenth in range(1, 10):
-        refusal(written(data[: len(data) * tenth // 10]), CorruptError)
 
 
 def test_more_than_one_pickle(written):

@@ -294,11 +294,3 @@ def test_lengths_of_a_request_fit_a_file_with_its_answer(tmp_path, capsys):
     store = TraceStore.open(tmp_path / "o.zarr")
     assert {trace.id: int(trace["answer_len"]) for trace in store} == {"made": 4, "sent": 5}
     assert "expected 4 + 5 tokens, all but the last, or 4, found 7" in capsys.readouterr().out
-
-
-def test_an_import_does_not_go_on_with_other_layers(answers, tmp_path, capsys):
-    folder, _ = answers
-    out = tmp_path / "o.zarr"
-    assert run_import(out, folder, tmp_path / "answers.jsonl", *LAYERS) == 0
-    assert run_import(out, folder, tmp_path / "answers.jsonl", "--layers", "1,3,5") == 2
-    assert "layers [1, 3, 4] instead of [1, 3, 5]" in capsys.readouterr().err

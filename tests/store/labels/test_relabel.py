@@ -545,17 +545,6 @@ def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, capsys):
     assert "it is not finished" in capsys.readouterr().err
 
 
-def test_labels_of_earlier_changes_are_kept(path, label):
-    """Two changes in a row, a mistake and the attempt to correct it: the first labels are in a file
-    still."""
-    label(CHANGE)
-    first = backup_of(path).read_text()
-    label("question_id,score\nq0,0.125\n")
-    kept = {file.read_text() for file in path.parent.glob("*.labels-*.csv")}
-    assert len(kept) == 2
-    assert first in kept
-
-
 @pytest.mark.parametrize(
     "options", [["--score-threshold", "0.1"], ["--lower-is-better", "--score-threshold", "20"]]
 )
@@ -590,12 +579,3 @@ def test_labels_are_counted(path, tmp_path):
     assert counts == "  labels: 10 hallucinations, 0 right"
     assert "100% of 10 labels are hallucinations: check that the right column was read" in warning
     assert label_lines(one_column(tmp_path / "none.zarr", "x", "int8", [1])) == []
-
-
-def test_the_command_warns_of_one_class(tmp_path, label, path):
-    """A threshold on another scale calls everything a hallucination."""
-    shutil.rmtree(path)
-    rows = {f"t{i}": {"question_id": f"q{i}"} for i in range(30)}
-    make_store(path, {"question_id": "utf8"}, rows)
-    _, said = label("question_id,score\n" + "".join(f"q{i},{i / 100}\n" for i in range(30)))
-    assert "warning: 100% of 30 labels are hallucinations: check that the right column" in said

@@ -25,7 +25,6 @@ from store import (
     TraceStore,
 )
 from store.cli.main import main
-from store.read.row_reader import RowReader
 
 N = len(ROWS)
 IDS = [trace_id for trace_id, _ in ROWS]
@@ -248,18 +247,6 @@ def test_a_whole_column_is_what_a_batch_of_all_rows_gives(whole, name, check):
 def test_a_whole_column_is_a_copy(store):
     store.column("label").zero_()
     assert bits(store.column("label")) == b"".join(bits(row["label"]) for _, row in ROWS)
-
-
-def test_a_whole_column_is_read_at_once(store, monkeypatch):
-    """Not row by row, nor batch by batch."""
-    calls = []
-    original = RowReader.column
-    monkeypatch.setattr(
-        RowReader, "column", lambda self, name: calls.append(name) or original(self, name)
-    )
-    store.column("question")
-    store.column("label")
-    assert calls == ["question", "label"]
 
 
 @pytest.mark.parametrize("codec", [None, "zstd"])

@@ -139,22 +139,6 @@ def test_a_row_inside_one_shard_is_a_view_and_keeps_its_map(store_path):
     assert view.tolist() == expected
 
 
-def test_select_reads_layers(store_path, rows):
-    store = TraceStore.open(store_path)
-    wanted = [3, 0, 17, 39]
-    for part in [slice(1, 3), slice(0, 1), 2, -1, slice(None, None, 2)]:
-        batch = store.read(
-            wanted,
-            ["hidden_states", "label"],
-            {"hidden_states": {"layers": part, "hidden": slice(2, 5)}},
-        )
-        keep = [part] if isinstance(part, int) else part
-        expected = [
-            {"hidden_states": rows[row][1]["hidden_states"][:, keep, 2:5]} for row in wanted
-        ]
-        assert_batch(batch, expected)
-
-
 def test_columns_of_an_axis_share_their_offsets(store_path):
     batch = TraceStore.open(store_path).read([1, 2, 3])
     assert batch["tokens"].offsets is batch["hidden_states"].offsets
@@ -232,14 +216,6 @@ def test_a_reader_keeps_its_generation_while_the_tail_grows(tmp_path, rows):
             writer.append(*row)
             writer.commit()
     assert_batch(store.read(range(5)), [row for _, row in rows[:5]])
-
-
-def test_an_empty_store_is_a_store(tmp_path):
-    StoreWriter.create(tmp_path / "s.zarr", SCHEMA).close()
-    store = TraceStore.open(tmp_path / "s.zarr")
-    assert len(store) == 0
-    assert list(store.ids) == []
-    assert len(store.read([])) == 0
 
 
 def test_the_caller_may_reuse_its_memory(tmp_path):

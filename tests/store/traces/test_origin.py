@@ -51,22 +51,6 @@ def test_what_one_side_does_not_record_is_not_compared():
     assert find_difference([], ORIGIN) is None
 
 
-def test_stores_that_keep_the_last_layer_with_and_without_the_norm_differ():
-    """Those of transformers of earlier versions say nothing of it, and count as with the norm."""
-    transformers = ORIGIN | {"final_norm": True}
-    engine = {"layers": [1, 2], "final_norm": False}
-    inner = ORIGIN | {"final_norm": None}  # it keeps no last layer
-    for known in (transformers, ORIGIN):
-        assert find_difference([known], engine) == Difference("final_norm", True, False)
-        assert find_difference([engine], known) == Difference("final_norm", False, True)
-        assert find_difference([known], engine, read=[1]) is None
-        assert find_difference([known], engine, read=[1, 2]) is not None
-        assert find_difference([known], inner) is None
-    assert find_difference([transformers], ORIGIN) is None
-    assert find_difference([inner], engine) is None
-    assert find_difference([{}], engine) is None
-
-
 def test_what_all_parts_have_is_kept_once():
     """Each part is given back as it was: keys that one lacks, and 1 for True, are no equals."""
     parts = [

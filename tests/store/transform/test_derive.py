@@ -30,8 +30,10 @@ def tensor(value):
     return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("options", [{}, {"codec": "zstd:3"}, {"split": ("layers",)}])
+@pytest.mark.parametrize(
+    "dtype, options",
+    [("float16", {}), ("bfloat16", {"codec": "zstd:3"}), ("float32", {"split": ("layers",)})],
+)
 def test_derived_columns_are_the_states_and_their_mean(tmp_path, dtype, options):
     """In the dtype of the states, however they are stored; nothing else changes."""
     before = make(tmp_path / "s.zarr", dtype, **options)

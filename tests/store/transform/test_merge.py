@@ -2,8 +2,6 @@
 
 import re
 import shutil
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -102,15 +100,6 @@ def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
     ):
         merge(tmp_path / "m.zarr", parts)
     assert (partial / "precious.txt").exists()
-
-
-OTHER_FILE_SYSTEM = "/dev/shm"  # noqa: S108 - a private directory is made in it
-
-
-@pytest.mark.skipif(not Path(OTHER_FILE_SYSTEM).is_dir(), reason="needs a second file system")
-def test_a_merge_onto_another_file_system(parts):
-    with TemporaryDirectory(dir=OTHER_FILE_SYSTEM) as folder:
-        assert_holds(merge(Path(folder, "m.zarr"), parts), ROWS)
 
 
 def test_stores_that_do_not_fit_are_refused(tmp_path, parts):

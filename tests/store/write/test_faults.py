@@ -191,6 +191,7 @@ def assert_goes_on(path: Path, state: list[tuple[str, dict]]) -> None:
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
 STEPS = [151, pytest.param(3, marks=SLOW)]
+MANY_STEPS = 607  # of a merge, which has many
 
 
 class Job(NamedTuple):
@@ -308,8 +309,13 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name, step",
+    [
+        *((name, MANY_STEPS if name.startswith("merge") else STEPS[0]) for name in JOBS),
+        *(pytest.param(name, 3, marks=SLOW) for name in JOBS),
+    ],
+)
 def test_kill(tmp_path, monkeypatch, name, step):
     """A process is killed at each `step`-th operation; what is left is whole, and goes on."""
     job = JOBS[name]
@@ -492,7 +498,7 @@ def test_power_cut(tmp_path, life, n_cuts):
     print(f"\npower cut: {n_cuts} losses of {len(log)} operations survived")
 
 
-@pytest.mark.parametrize("step", [47, pytest.param(3, marks=SLOW)])
+@pytest.mark.parametrize("step", [97, pytest.param(3, marks=SLOW)])
 def test_power_cut_after_a_kill(tmp_path, life, step):
     """What a writer that was killed before a sync had done is not taken for durable by the next
     one."""
@@ -631,7 +637,7 @@ def children():
         wait(child)
 
 
-@pytest.mark.parametrize("n_commits", [30, pytest.param(100, marks=SLOW)])
+@pytest.mark.parametrize("n_commits", [16, pytest.param(100, marks=SLOW)])
 def test_readers_beside_a_writer(tmp_path, children, n_commits):
     """Four readers, two of which check every chunk, see their snapshots while tails and columns are
     replaced."""

@@ -15,15 +15,6 @@ def states(dtype, *shape):
     return Column(dtype, shape, None, ("layers", "hidden"))
 
 
-def test_a_map_is_read():
-    assert parse_map("hs_last=layers, label=y,mine:tokens=a.b/c,hs_mean=h[ records,hidden ]") == [
-        Mapped("hs_last", "layers"),
-        Mapped("label", "y"),
-        Mapped("mine", "a.b/c", "tokens"),
-        Mapped("hs_mean", "h", None, ("records", "hidden")),
-    ]
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -29,20 +29,6 @@ class Bomb:
         return (open, (str(self.path), "w"))
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_of_npz_are_read(tmp_path, save):
-    arrays = {"a": np.arange(6.0).reshape(2, 3), "t": np.array(["x", "é"]), "e": np.empty((0, 2))}
-    save(tmp_path / "f.npz", **arrays)
-    file = open_npz(tmp_path / "f.npz")
-    assert {name: str(key) for name, key in file.keys.items()} == {
-        "a": "float64 (2, 3)",
-        "t": "text (2,)",
-        "e": "float64 (0, 2)",
-    }
-    for name, array in arrays.items():
-        assert np.array_equal(file.read(name), array)
-
-
 def test_npy_files_are_mapped_and_empty_ones_read(tmp_path):
     arrays = {
         "a": np.arange(6, dtype="<i2"),
@@ -94,14 +80,6 @@ def test_sizes_that_are_declared_are_checked_first(tmp_path, shape, error):
     with pytest.raises(error):
         open_npy(tmp_path / "a.npy")
     with pytest.raises(error):
-        open_npz(tmp_path / "f.npz")
-
-
-def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path):
-    with zipfile.ZipFile(tmp_path / "f.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.npy", header((5_000_000,)) + b"\0" * 20_000_000)
-    assert (tmp_path / "f.npz").stat().st_size < 100_000
-    with pytest.raises(SchemaError, match="--max-file-gb"):
         open_npz(tmp_path / "f.npz")
 
 

@@ -99,20 +99,6 @@ def merged(out, parts):
     return merge_stores(out, parts, lambda done: None)
 
 
-def test_files_of_any_name_are_read_and_labelled_by_scores(tmp_path):
-    """Plain and gzip."""
-    write_pickle(tmp_path / "in/b.pkl.gz", raws(4, 5, 6))
-    write_pickle(tmp_path / "in/a.dat", raws(0, 1, 2, 3))
-    scores = {"tc_0": 0.2, "tc_1": 0.5, "tc_9": 1.0}
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "in", scores=scores)
-    assert list(store.ids) == [f"tc_{i}" for i in range(7)]
-    for i, found in enumerate(store):
-        Trace(i).assert_in(found)
-    assert [int(found["label"]) for found in store] == [1, 0, -1, -1, -1, -1, -1]
-    assert [found["source_file"] for found in store] == ["a.dat"] * 4 + ["b.pkl.gz"] * 3
-    assert (report.rows, report.scores_unused, report.whole) == (7, 1, True)
-
-
 def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
     """Sequences without graphs follow, with no tokens; labels that are neither 0 nor 1 are none."""
     traces = [Trace(i) for i in range(6)]
@@ -140,14 +126,6 @@ def test_a_threshold_is_found_on_the_safe_side(tmp_path):
         assert np.array_equal(found["attn_mean"], np.where(trace.mean >= 0.1, trace.mean, 0))
     given, _ = imported(tmp_path / "t.zarr", tmp_path / "gnn", attn_threshold=0.1)
     assert given.provenance["attn_threshold"] == 0.1
-
-
-def test_a_question_asked_again_gets_a_number(tmp_path):
-    write_pickle(tmp_path / "a.pkl", raws(1, 1, 2, 1))
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert list(store.ids) == ["tc_1", "tc_1#2", "tc_2", "tc_1#3"]
-    assert [found["question_id"] for found in store] == ["tc_1", "tc_1", "tc_2", "tc_1"]
-    assert report.repeated == 2
 
 
 CHANGES = {  # letter of the generation, what is changed, and what is said of it
@@ -284,25 +262,6 @@ def test_columns_are_chosen(tmp_path):
     assert list(store.schema.columns) == ["question_id", "label", "hs_last", "source_file"]
     with pytest.raises(NotFoundError, match="found 'hs_lats'; closest: 'hs_last'"):
         imported(tmp_path / "t.zarr", tmp_path / "a.pkl", columns=["hs_lats"])
-
-
-@pytest.mark.parametrize(
-    "stop", [n if n % 5 < 2 else pytest.param(n, marks=pytest.mark.slow) for n in range(12)]
-)
-def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop):
-    """Stopped before any row: the rest, and the report of the rows, are those of an undisturbed
-    import."""
-    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
-    numbers = [i % 8 for i in range(11)]
-    for i in range(4):
-        write_pickle(tmp_path / f"in/{i}.pkl", raws(*numbers[3 * i : 3 * i + 3]))
-    whole, wanted = imported(tmp_path / "whole.zarr", tmp_path / "in")
-    stop_import(tmp_path / "s.zarr", tmp_path / "in", stop=stop)
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
-    assert list(store.ids) == list(whole.ids)
-    assert bytes_of(store) == bytes_of(whole)
-    for name in ("rows", "repeated"):
-        assert getattr(report, name) == getattr(wanted, name)
 
 
 def test_other_arguments_on_a_stopped_import_are_refused(tmp_path):
@@ -562,18 +521,6 @@ def test_a_threshold_is_for_graphs(tmp_path):
     write_pickle(tmp_path / "a.pkl", raws(1))
     with pytest.raises(SchemaError, match="attn_threshold: expected graphs, found raw F traces"):
         open_older(tmp_path / "a.pkl", attn_threshold=0.1)
-
-
-def test_a_finished_import_is_not_done_again(tmp_path):
-    write_pickle(tmp_path / "a.pkl", raws(1, 2))
-    before = bytes_of(imported(tmp_path / "s.zarr", tmp_path / "a.pkl")[0])
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert (len(store), report.rows) == (2, 2)
-    assert bytes_of(store) == before
-    write_pickle(tmp_path / "b.pkl", raws(3))
-    expected = "what the same command made, found a store with files 1 instead of 2"
-    with pytest.raises(SchemaError, match=expected):
-        imported(tmp_path / "s.zarr", tmp_path / "a.pkl", tmp_path / "b.pkl")
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 5, None])

@@ -1,23 +1,27 @@
 """Scores of samples as columns of a store: values, what is missing, what is refused, kills."""
 
-import shutil
-from collections import Counter
-from itertools import count, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import small
 import torch
 from classifiers import build_classifier, build_pair_tokenizer, save_classifier
-from faults import is_killed
 from small import make_store
 
 from store import Column, StoreWriter, TraceStore
-from store.check.verify import verify_store
 from store.cli.main import main
 from store.sources.huggingface.nli import HuggingFaceNli
 from store.transform.derive import derive_columns
-from store.transform.samples.agreement import Inference, eigen_score, lexical_similarity
+from store.transform.samples.agreement import (
+    Inference,
+    Samples,
+    cluster_meanings,
+    eigen_score,
+    entropy_of_likelihoods,
+    entropy_of_numbers,
+    lexical_similarity,
+)
 from store.transform.samples.names import NEEDS, NLI
 from store.transform.samples.scores import ScoreSettings
 
@@ -102,28 +106,6 @@ def values(store, names=tuple(NEEDS)):
     return dict(zip(store.ids, zip(*columns, strict=True), strict=True))
 
 
-def entropy_by_hand(clusters, weights):
-    mass = Counter()
-    for cluster, weight in zip(clusters, weights, strict=True):
-        mass[cluster] += weight / sum(weights)
-    return -sum(p * np.log(p) for p in mass.values())
-
-
-def clusters_by_hand(question, answers):
-    """The first answers of clusters, in the order of the traces."""
-    firsts, found = [], []
-    for answer in answers:
-        for number, first in enumerate(firsts):
-            same = len(f"{question} {answer}") % 3 == len(f"{question} {first}") % 3
-            if first == answer or (same and first and answer):
-                found.append(number)
-                break
-        else:
-            found.append(len(firsts))
-            firsts.append(answer)
-    return found
-
-
 def test_columns_are_the_scores_of_each_question(tmp_path):
     """Against plain loops over the rows; a question with one trace has no score."""
     store = derive(make(tmp_path / "s.zarr"))
@@ -141,13 +123,13 @@ def test_columns_are_the_scores_of_each_question(tmp_path):
             counted = row["logprob"][max(1, row["prompt_len"]) : end].astype(float)
             is_known = row["prompt_len"] >= 0 and row["answer_len"] > 0
             logs.append(counted.mean() if is_known else np.nan)
-        clusters = clusters_by_hand(f"What is {question}?", answers)
-        pairs = [(c, np.exp(log)) for c, log in zip(clusters, logs, strict=True) if log == log]
+        samples = Samples(f"What is {question}?", answers)
+        (clusters,) = cluster_meanings([samples], ByLength().infer)
         expected = [
             eigen_score(np.stack([row["hs_last"][2] for _, row in traces])),
             lexical_similarity(answers),
-            entropy_by_hand(*zip(*pairs, strict=True)) if len(pairs) > 1 else np.nan,
-            entropy_by_hand(clusters, [1] * n_traces),
+            entropy_of_likelihoods(clusters, np.array(logs)),
+            entropy_of_numbers(clusters),
         ]
         for trace_id, _ in traces:
             np.testing.assert_allclose(found[trace_id][:4], expected, rtol=1e-5, atol=1e-7)
@@ -369,33 +351,3 @@ def test_what_is_done_when_a_classifier_fails_stays(tmp_path):
     assert made == {"eigenscore", "lexical_similarity"} == set(store.provenance["derived"])
     whole = values(derive(make(tmp_path / "w.zarr")))
     np.testing.assert_array_equal([*values(derive(path)).values()], [*whole.values()])
-
-
-@pytest.mark.parametrize("step", [61, pytest.param(5, marks=pytest.mark.slow)])
-def test_kill_while_deriving(tmp_path, step):
-    """A pass is whole or was never; run again, the columns are those of a run nobody killed."""
-    base = make(tmp_path / "base.zarr")
-    whole = values(derive(make(tmp_path / "w.zarr")))
-    n_scores = set()
-    for n in count():
-        path = shutil.copytree(base, tmp_path / f"{n}.zarr")
-
-        def work(files, path=path):
-            with StoreWriter.open(path, files) as writer:
-                derive_columns(writer, [*NEEDS], settings=BY_LENGTH)
-
-        killed = is_killed(work, 1 + n * step)
-        left = TraceStore.open(path, check=True)
-        made = left.provenance.get("derived", {})
-        assert set(left.schema.columns) - set(COLUMNS) == set(made)
-        n_scores.add(len(made))
-        store = derive(path)
-        np.testing.assert_array_equal([*values(store).values()], [*whole.values()])
-        report = verify_store(path)
-        assert not report.problems
-        assert not report.leftovers
-        shutil.rmtree(path)
-        if not killed:
-            break
-    assert {0, 5} <= n_scores
-    assert n > 2
