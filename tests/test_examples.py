@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,19 +23,14 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
-N_TRACES = 192
 MOST_LINES = 65
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, example_store):
     """A folder with `data/example.zarr`, as `make train` makes it, but smaller."""
-    from store.sources.example import ExampleSource, example_questions
-    from store.write.build import build_store
-
     folder = tmp_path_factory.mktemp("examples")
-    (folder / "data").mkdir()
-    build_store(folder / "data" / "example.zarr", ExampleSource(example_questions(N_TRACES)))
+    shutil.copytree(example_store.path, folder / "data" / "example.zarr")
     return folder
 
 

@@ -50,8 +50,8 @@ def test_nothing_to_read(name, build, pack, traces, set_answer):
     gradients."""
     set_answer(traces[0], 5, 0)
     set_answer(traces[2], -1, 0)
-    for column in ("logprob", "entropy", "topk_logprob"):
-        traces[4][column][:] = float("nan")
+    traces[3]["logprob"][:] = traces[3]["entropy"][:] = float("nan")
+    traces[4]["topk_logprob"][:] = float("nan")
     detector = build(name)
     outputs = detector(pack(traces))
     detector.loss(outputs, LABELS).backward()

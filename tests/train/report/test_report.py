@@ -17,7 +17,8 @@ from train.report import build_sections, write_pages
 from train.report.console import print_results
 from train.report.render import in_words
 
-SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo"]
+SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu"]
+SMALL.append("--only=lstm_solo,logreg_first,logreg_best,majority")
 ALWAYS = [
     "Verdict",
     "Metrics on test",
