@@ -186,9 +186,7 @@ def check_to_train(name: str, data: TrainingData) -> None:
     check_reader(name, data, way_out)
     check_columns(data, name, trained_on(name), way_out)
     if "attn_mean" in columns_of(name, data):
-        kept_from = data.store.provenance.get("attn_threshold") or 0.0
-        why = "weaker edges were dropped before the import"
-        check_threshold(data, "attn_threshold", kept_from, why)
+        check_threshold(data)
 
 
 def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
@@ -469,7 +467,7 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     for role in PAIRS.keys() & roles:
         check_pairs(data, role)
     if "attn_edges" in roles:
-        check_threshold(data, "charm_threshold", KEPT_FROM, "attn_edges has no weaker edges")
+        check_kept(data, "charm_threshold", KEPT_FROM, "attn_edges has no weaker edges")
     if "attentions" in roles:
         check_maps(name, data)
 
@@ -586,7 +584,12 @@ def check_pairs(data: TrainingData, role: str) -> None:
         )
 
 
-def check_threshold(data: TrainingData, setting: str, kept_from: float, why: str) -> None:
+def check_threshold(data: TrainingData) -> None:
+    kept_from = data.store.provenance.get("attn_threshold") or 0.0
+    check_kept(data, "attn_threshold", kept_from, "weaker edges were dropped before the import")
+
+
+def check_kept(data: TrainingData, setting: str, kept_from: float, why: str) -> None:
     """Raise DataError for a threshold below that of the edges that a store keeps."""
     threshold, flag = getattr(data.config, setting), flag_of(setting)
     if threshold < kept_from:
