@@ -153,6 +153,7 @@ def count_splits(splits: Splits) -> SplitCounts:
         **counts,
         unlabelled=n_unlabelled,
         joined=splits.asked.n_joined,
+        without_text=splits.asked.n_without_text(splits.test),
     )
 
 

@@ -325,7 +325,8 @@ class Counts:
 class SplitCounts:
     """The splits: what they follow from, and their counts; `outside` are in none of them.
 
-    `joined` are the question ids that ask what an earlier one does.
+    `joined` are the question ids that ask what an earlier one does, `without_text` the traces of
+    test whose question has no text.
     """
 
     seed: Seed
@@ -336,6 +337,7 @@ class SplitCounts:
     test: Counts
     unlabelled: int
     joined: int = 0
+    without_text: int = 0
 
     @property
     def parts(self) -> dict[str, Counts]:

@@ -174,6 +174,17 @@ def test_of_a_control_that_reads_answers_it_is_not_said_that_it_does_not(
         assert text.startswith("This data") == (finding == "undecided")
 
 
+@pytest.mark.parametrize("n_without, is_known", [(4, True), (5, False), (400, False)])
+def test_questions_without_a_text_keep_the_verdict_from_a_claim(n_without, is_known):
+    """Controls read nearly all of the 400 tested, or it is not known what the question tells."""
+    results = make_verdict()
+    results.split.without_text = n_without
+    text = in_words("verdict", results)
+    assert (COUNTS in text) == is_known
+    only = f"Only {400 - n_without} of 400 tested traces have the question's text, so what it alone"
+    assert (only in text) != is_known
+
+
 def test_where_a_baseline_knows_more_the_data_is_not_to_blame():
     """A detector that no control is shown to be below, but a probe is better than both."""
     results = make_verdict(control="undecided")
