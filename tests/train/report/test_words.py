@@ -322,6 +322,15 @@ def test_a_share_that_follows_from_the_agreement_says_so(given, is_told):
     assert ("as of two graders" in in_words("label_noise", results)) == is_told
 
 
+@pytest.mark.parametrize("sd", [None, 0.01])
+def test_of_several_trainings_the_bounds_are_means(sd):
+    """The worst labels of one are not those of another."""
+    results = make_results({"saplma": make_entry()}, label_noise=LabelNoise(0.1, {}))
+    results.models["saplma"].test.auroc_sd = sd
+    text = in_words("label_noise", results)
+    assert text.endswith("beyond which their mean cannot be." if sd else "labels are wrong.")
+
+
 def counted(**counts):
     return {name: make_entry(traces_with_missing_numbers=n or None) for name, n in counts.items()}
 
