@@ -21,7 +21,7 @@ EXAMPLES = """examples:
 Rows are joined by trace id; those that are in the test split of every run count. Tested are the
 same detector or baseline in two runs, and the best detector of two runs, chosen on validation.
 Scores that rank the rows in the same way are not tested against each other, nor is such a pair
-tested twice. Where a run trained a detector several times, its scores are the mean over the seeds.
+tested twice. Where a run trained a detector several times, its AUROC is the mean of theirs.
 Of runs with --splits the first split is compared; where all have the same splits, their mean
 differences over all of them as well. DIR/split-SEED is the run of another split.
 """

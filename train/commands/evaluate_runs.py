@@ -168,7 +168,7 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     remarks += of_labels
     asked = read_questions(store, config)
     is_own = results.store.uuid == store.uuid
-    remarks += [] if is_own else run.asked.remarks_on(asked)
+    remarks += [] if is_own else asked.remarks()
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
     remarks += run.asked.remarks_on_contexts(asked, chosen.rows)

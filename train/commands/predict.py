@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
     if without:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
     known = is_trained(splits)
-    remarks = [*scorer.remarks, *asked_by_run.remarks_on(asked)]
+    remarks = [*scorer.remarks, *asked.remarks()]
     remarks += asked_by_run.remarks_on_contexts(asked, np.flatnonzero(~known))
     for text in remarks:
         say(f"{program('train')} predict: {text}", file=sys.stderr)

@@ -19,6 +19,7 @@ from store.read.questions import (
     question_ids,
     question_texts,
 )
+from store.reports import count
 from store.traces.question_split import join_questions
 from train.config import Config
 
@@ -29,6 +30,7 @@ N_CHARACTERS = 5  # of a shingle
 
 
 NO_TEXTS: Texts = np.zeros(0, dtype=object)
+ALL = slice(None)
 
 
 class Questions(NamedTuple):
@@ -40,11 +42,23 @@ class Questions(NamedTuple):
     texts: Texts  # digests of the normalised question and context; "" without a question
     keys: Texts  # equal for traces of one question: the id of the first of them
     wordings: Texts = NO_TEXTS  # digests of the normalised question alone, whatever its context
+    has_text: NDArray[np.bool_] = np.zeros(0, bool)  # whether texts are joined or not
 
     @property
     def n_joined(self) -> int:
         """Number of ids that ask the question of an earlier one."""
         return len(set(self.ids)) - len(set(self.keys))
+
+    def n_without_text(self, rows: NDArray[np.int64] | slice = ALL) -> int:
+        """Number of these rows (n,) whose question is known by its id alone."""
+        return int(np.sum(~self.has_text[rows])) if len(self.has_text) else 0
+
+    def remarks(self, rows: NDArray[np.int64] | slice = ALL) -> list[str]:
+        """That some of these rows (n,) have no text, so that a copy may count as new."""
+        n_without = self.n_without_text(rows)
+        traces = count(n_without, "trace has", "traces have")
+        why = f"{traces} no text of the question: only its id says whether another trace asks it"
+        return [why] * bool(n_without)
 
 
 NOT_ASKED = Questions(NO_TEXTS, NO_TEXTS, NO_TEXTS)
@@ -55,12 +69,14 @@ def read_questions(store: TraceStore, config: Config) -> Questions:
     has_ids = QUESTION_ID in store.schema.columns
     ids = question_ids(store) if has_ids else store.ids.own()
     column = config.replaced.get(QUESTION, QUESTION)
-    texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
+    stored = question_texts(store, column)
+    texts = stored if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)
     wordings = [digest_text(text.partition("\n")[0]) for text in texts]
     digests = [digest_text(text) for text in texts]
     found = (ids, digests, join_questions(ids, texts, alike), wordings)
-    return Questions(*(np.array(one, dtype=object) for one in found))
+    has_text = np.array([bool(text) for text in stored], dtype=bool)
+    return Questions(*(np.array(one, dtype=object) for one in found), has_text)
 
 
 def find_alike(texts: Sequence[str], similarity: float) -> list[tuple[int, int]]:

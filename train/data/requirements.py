@@ -241,7 +241,13 @@ def names_that_learn(names: Sequence[str], data: TrainingData) -> list[str]:
 
 def find_remarks(data: TrainingData) -> list[str]:
     """What the user should know of the data before a long training."""
-    remarks = [*find_small_splits(data), *find_split_remarks(data.splits)]
+    splits = data.splits
+    used = np.concatenate([splits.rows(split) for split in SPLITS])
+    remarks = [
+        *find_small_splits(data),
+        *find_split_remarks(splits),
+        *splits.asked.remarks(used),
+    ]
     n_origins = len(origins_of(data.store.provenance))
     if n_origins > 1:
         remarks.append(

@@ -20,6 +20,7 @@ from train.evaluate.metrics import (
 )
 
 __all__ = [
+    "LOG_RANGE",
     "controlled_risk",
     "fit_temperature",
     "keep_promise",

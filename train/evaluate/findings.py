@@ -18,7 +18,7 @@ from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
-from train.evaluate.intervals import auroc_interval, metric_intervals
+from train.evaluate.intervals import auroc_interval, metric_intervals, share_interval
 from train.evaluate.metrics import (
     Labels,
     Questions,
@@ -153,6 +153,7 @@ def count_splits(splits: Splits) -> SplitCounts:
         **counts,
         unlabelled=n_unlabelled,
         joined=splits.asked.n_joined,
+        without_text=splits.asked.n_without_text(splits.test),
     )
 
 
@@ -237,12 +238,14 @@ def measure_elsewhere(
 ) -> Metrics:
     """Every metric of one detector at a threshold that was chosen on other rows.
 
-    The 95% intervals are those of `intervals`; of F1, MCC and accuracy of a bootstrap, too.
+    The 95% intervals are those of `intervals`; of F1 and MCC of a bootstrap.
     """
     metrics = measure(labels, scores, threshold)
     metrics = with_intervals(metrics, labels, scores, questions, seed)
-    intervals = bootstrap_predictions(labels, scores >= threshold, questions, seed)
-    metrics.f1_ci, metrics.mcc_ci, metrics.accuracy_ci = intervals.values()
+    predicted = scores >= threshold
+    intervals = bootstrap_predictions(labels, predicted, questions, seed)
+    metrics.f1_ci, metrics.mcc_ci = intervals.values()
+    metrics.accuracy_ci = share_interval(predicted == labels, questions)
     return metrics
 
 
@@ -253,10 +256,10 @@ def bootstrap_predictions(
     seed: int,
     n_resamples: int = 1000,
 ) -> dict[str, list[float]]:
-    """95% percentile intervals of F1, MCC and accuracy, by a bootstrap over questions.
+    """95% percentile intervals of F1 and MCC, by a bootstrap over questions.
 
     The resamples are those of `auroc_samples` with the same questions and seed; those with a single
-    class of labels are left out. Returns the low and the high end for "f1", "mcc" and "accuracy".
+    class of labels are left out. Returns the low and the high end for "f1" and "mcc".
     """
     distinct, question = np.unique(questions, return_inverse=True)
     cell = 4 * question + 2 * labels + predicted
@@ -267,7 +270,7 @@ def bootstrap_predictions(
 
 
 def metrics_of_cells(cells: Labels) -> dict[str, Scores]:
-    """F1, MCC (both 0 where undefined) and accuracy of the rows (n, 4) that have both labels.
+    """F1 and MCC, both 0 where undefined, of the rows (n, 4) that have both labels.
 
     They are true negatives, false positives, false negatives, true positives.
     """
@@ -278,7 +281,6 @@ def metrics_of_cells(cells: Labels) -> dict[str, Scores]:
     return {
         "f1": 2 * tp / (2 * tp + fp + fn),  # defined: there is a label 1
         "mcc": (tp * tn - fp * fn) / np.where(spread > 0, spread, 1),
-        "accuracy": (tp + tn) / (tp + tn + fp + fn),
     }
 
 

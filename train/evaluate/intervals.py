@@ -37,6 +37,7 @@ __all__ = [
     "clustered_variance",
     "mean_components",
     "metric_intervals",
+    "share_interval",
 ]
 
 Z = float(norm.ppf(0.975))
@@ -166,6 +167,13 @@ def recall_interval(labels: Labels, scores: Scores, questions: Questions, most: 
     own = wilson(recall, n_positive)
     down, up = np.hypot(np.subtract(own, recall), moved - recall)
     return [max(0.0, recall - float(down)), min(1.0, recall + float(up))]
+
+
+def share_interval(is_so: NDArray[np.bool_], questions: Questions) -> Interval:
+    """The 95% interval of the share of rows (n,) that are so, such as the accuracy: Wilson's, with
+    as many rows as are independent, and Student's t of the questions."""
+    z = student.ppf(0.975, max(1, equal_questions(questions) - 1))
+    return wilson(float(is_so.mean()), independent_rows(is_so, questions), float(z))
 
 
 def independent_rows(is_above: NDArray[np.bool_], questions: Questions) -> float:

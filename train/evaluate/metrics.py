@@ -160,21 +160,16 @@ def mean_auroc(labels: Labels, scores: Scores) -> float:
 
 
 def auroc_samples(
-    labels: Labels,
-    scores: Scores,
-    questions: Questions,
-    seed: int,
-    n_resamples: int = 1000,
-    stratum: NDArray | None = None,
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
 ) -> Scores:
     """Mean AUROC of the runs in each resample of questions that has both classes, (n_kept,).
 
     Questions are resampled because rows of the same question are not independent. Which resamples
     are drawn and kept depends on labels, questions and seed alone: the samples of two detectors are
-    paired. The strata are those of `rank_rows`.
+    paired.
     """
     _, question = np.unique(questions, return_inverse=True)
-    ranked = [rank_rows(labels, run, question, stratum) for run in np.atleast_2d(scores)]
+    ranked = [rank_rows(labels, run, question) for run in np.atleast_2d(scores)]
     samples = [
         np.mean(np.stack([one.areas(counts) for one in ranked], axis=1), axis=1)
         for counts in drawn_counts(int(question.max()) + 1, seed, n_resamples)
@@ -329,15 +324,17 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores, most: float = 1.0
 def youden_threshold(labels: Labels, scores: Scores) -> float:
     """The score t whose rule `score >= t` has the largest J = true - false positive rate.
 
-    It is one of the scores, hence finite (Youden, 1950). If all scores are equal it is 0.5, so that
-    a constant probability predicts the majority.
+    It is one of the scores, hence finite (Youden, 1950). Of several with the same J it is the one
+    of the most right predictions, and then the lowest. If all scores are equal it is 0.5, so that a
+    constant probability predicts the majority.
     """
     check_scores(labels, scores)
-    false_rate, true_rate, thresholds = roc_curve(labels, scores, drop_intermediate=False)
-    if len(thresholds) == 2:  # infinity, and the only score
+    true, false, _ = counts_above(labels, scores)
+    if len(true) == 1:
         return 0.5
-    best = 1 + np.argmax((true_rate - false_rate)[1:])
-    return float(thresholds[best])
+    by_j = true * false[-1] - false * true[-1]  # J times both classes: equal where J is
+    best = np.lexsort((true - false, by_j))[-1]
+    return float(np.unique(scores)[::-1][best])
 
 
 def calibration_bins(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray, NDArray]:

@@ -90,7 +90,6 @@ class Metrics:
     auroc_sd: float | None = None
     auroc_ci: Interval | None = None
     auroc_within: float | None = None
-    auroc_within_ci: Interval | None = None
     f1_ci: Interval | None = None
     mcc_ci: Interval | None = None
     accuracy_ci: Interval | None = None
@@ -325,7 +324,8 @@ class Counts:
 class SplitCounts:
     """The splits: what they follow from, and their counts; `outside` are in none of them.
 
-    `joined` are the question ids that ask what an earlier one does.
+    `joined` are the question ids that ask what an earlier one does, `without_text` the traces of
+    test whose question has no text.
     """
 
     seed: Seed
@@ -336,6 +336,7 @@ class SplitCounts:
     test: Counts
     unlabelled: int
     joined: int = 0
+    without_text: int = 0
 
     @property
     def parts(self) -> dict[str, Counts]:
@@ -418,7 +419,8 @@ class NoisyArea:
     """AUROC on test if some labels are wrong.
 
     `corrected` is that for true labels if errors do not depend on the score; `low` and `high` are
-    the least and the largest, whichever labels are wrong; `second` is that for the second grader's.
+    the least and the largest, whichever labels are wrong, of several trainings the means of those;
+    `second` is that for the second grader's.
     """
 
     corrected: float | None

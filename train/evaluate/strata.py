@@ -12,8 +12,8 @@ from scipy.stats import rankdata
 
 from store.reports import count
 from train.evaluate.frame import Frame, Key
-from train.evaluate.metrics import Labels, Scores, auroc_samples, percentile_interval, rank_rows
-from train.evaluate.results import Interval, StrataRecord
+from train.evaluate.metrics import Labels, Scores, rank_rows
+from train.evaluate.results import StrataRecord
 
 __all__ = ["Strata", "cut_by", "measure_within", "rank_correlation", "strata_of"]
 
@@ -68,23 +68,16 @@ def cut_by(name: str, val: Scores, test: Scores) -> Strata:
     return Strata(f"{parts} of the score of {name}", stratum, name)
 
 
-def measure_within(
-    test: Frame[Key], name: Key, strata: Strata
-) -> tuple[float, Interval] | tuple[None, None]:
-    """AUROC of a method within strata of the rows, the mean over its trainings, with its interval.
+def measure_within(test: Frame[Key], name: Key, strata: Strata) -> float | None:
+    """AUROC of a method within strata of the rows, the mean over its trainings.
 
-    It is the share of the pairs of one stratum whose positive outranks its negative. The interval
-    has the percentiles of a bootstrap over questions. Both are None where no stratum has both
-    classes; resamples without such a stratum are left out.
+    It is the share of the pairs of one stratum whose positive outranks its negative; None where no
+    stratum has both classes.
     """
-    labels, runs = test.labels, test.scores[name]
     zero = np.zeros_like(strata.stratum)
-    ranked = [rank_rows(labels, run, zero, strata.stratum) for run in runs]
+    ranked = [rank_rows(test.labels, run, zero, strata.stratum) for run in test.scores[name]]
     area = float(np.mean([one.areas(np.ones((1, 1)))[0] for one in ranked]))
-    if np.isnan(area):
-        return None, None
-    samples = auroc_samples(labels, runs, test.questions, test.seed, stratum=strata.stratum)
-    return area, percentile_interval(samples)
+    return None if np.isnan(area) else area
 
 
 def rank_correlation(runs: Scores, control: Scores) -> float | None:

@@ -20,7 +20,7 @@ from store.reports import count
 from train.evaluate.results import Entry, Results
 from train.report.numbers import clean_text, p_value, share, short, short_p, with_interval
 from train.report.plots import INK
-from train.report.verdict import FEW, OF_ANSWER, READ, SEEN, case_of, sees
+from train.report.verdict import FEW, OF_ANSWER, READ, SEEN, case_of, lacks_texts, sees
 
 __all__ = [
     "Picture",
@@ -119,6 +119,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
         "READ": READ,
         "SEEN": SEEN,
         "case_of": case_of,
+        "lacks_texts": lacks_texts,
         "imputed_by_count": imputed_by_count,
         "settings_by": settings_by,
     }

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config, config_of_run
+from train.evaluate.calibrate import LOG_RANGE
 from train.evaluate.results import Cut, PairedTest, Results
 from train.outside.methods import describe_outside
 from train.report.evidence import Evidence, find_mistakes
@@ -102,10 +103,21 @@ COSTS = {
     "and besides": "also_needs",
 }
 OPTIONAL = ("auroc_sd", "auroc_within", "also_needs")  # keys without a dash where there is none
+
+
+def short_temperature(number: float) -> str:
+    """A temperature; of one at an end of the search, beyond what it lies."""
+    low, high = map(math.exp, LOG_RANGE)
+    if number > 0.999 * high:
+        return f">{math.floor(high)}"
+    return f"<{short(low)}" if number < 1.001 * low else short(number)
+
+
 FORMATS: dict[str, Callable[[float], str]] = {  # of keys; `short` of all others
     "parameters": "{:,.0f}".format,
     "seconds": "{:.0f}".format,
     "bytes_per_trace": "{:,.0f}".format,
+    "temperature": short_temperature,
     "also_needs": str,
 }
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
@@ -284,11 +296,15 @@ def find_best(
 
 
 def build_transfer(results: Results, names: Collection[str] = ()) -> Table:
-    """AUROC on each value that was left out, beside in-domain: a line per method, or per name."""
+    """AUROC on each value that was left out, beside in-domain: a line per method, or per name.
+
+    The in-domain AUROC and the difference are of the traces in domain alone.
+    """
     rows: list[tuple[str, ...]] = []
     groups = {}
     for one in results.transfer or ():
-        groups[len(rows)] = f"{clean_text(one.value)} ({one.test.rows})"
+        counts = f"{one.test.rows} traces, {one.rows_in_domain} of them in domain"
+        groups[len(rows)] = f"{clean_text(one.value)} ({counts})"
         rows += [
             (
                 name,

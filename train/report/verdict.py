@@ -7,8 +7,9 @@ from models import CONTROLS
 from train.evaluate.paired_tests import OF_QUESTION
 from train.evaluate.results import Entry, Results, Verdict
 
-__all__ = ["FEW", "OF_ANSWER", "READ", "SEEN", "Case", "case_of", "sees"]
+__all__ = ["FEW", "OF_ANSWER", "READ", "SEEN", "Case", "case_of", "lacks_texts", "sees"]
 
+NEARLY_ALL = 0.99  # of the tested traces
 FEW = 30  # traces of a class, and questions, below which intervals and p values promise too much
 OF_ANSWER = ("wording", "both", "texts")  # of one that reads the answer's text
 READ = (*OF_ANSWER, "fields")  # of one that may know of answers
@@ -23,7 +24,7 @@ SEEN = {  # how each is called
 }
 
 Known = Literal[
-    "nothing",  # no control could read the question
+    "nothing",  # all controls are beaten, but none could read nearly all questions
     "chance",  # a control is not beaten, and neither it nor the detector beats chance
     "data tells",  # a control is not beaten
     "detector fails",  # nor is it here, but a baseline knows more than both
@@ -90,9 +91,15 @@ def what_is_known(results: Results, verdict: Verdict) -> Known:
         for name, entry in results.baselines.items()
         if entry.control and entry.test.ranks
     }
-    if seen.isdisjoint(OF_QUESTION):
+    if seen.isdisjoint(OF_QUESTION) or lacks_texts(results):
         return "nothing"
     return "more than texts" if "both" in seen else "answers count"
+
+
+def lacks_texts(results: Results) -> bool:
+    """Whether a leak of questions may go unseen: a control cannot read those without a text."""
+    split = results.split
+    return split.without_text > (1 - NEARLY_ALL) * split.test.rows
 
 
 def what_is_next(results: Results, verdict: Verdict, known: Known) -> str:

@@ -240,8 +240,7 @@ def build_results(
     strata = find_strata(data, frame, control)
     if strata is not None:
         for name, entry in entries.items():
-            found = measure_within(frame.test, name, strata)
-            entry.test.auroc_within, entry.test.auroc_within_ci = found
+            entry.test.auroc_within = measure_within(frame.test, name, strata)
     results = Results(
         run=trainer.directory.id,
         split=count_splits(data.splits),

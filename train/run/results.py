@@ -242,13 +242,6 @@ class AskedByRun(NamedTuple):
             found[key] |= self.by_id.get(question_id, set()) | self.by_text.get(text, set())
         return ["/".join(sorted(found[key])) for key in asked.keys]
 
-    def remarks_on(self, asked: Questions) -> list[str]:
-        """That some traces have no text, where those of the run had one."""
-        n_without = int(np.sum(asked.texts == "")) if self.by_text else 0
-        traces = count(n_without, "trace has", "traces have")
-        why = f"{traces} no text of the question: if the run was trained on it, only its id says so"
-        return [why] * bool(n_without)
-
     def remarks_on_contexts(self, asked: Questions, rows: NDArray) -> list[str]:
         """That these rows (n,) ask what the run has learned from, over other contexts."""
         found = [

@@ -11,10 +11,12 @@ from runs import call, predict, read_csv, train
 from store import Column, Schema, StoreError, StoreWriter, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config, check_config
+from train.data.batches import TrainingData
 from train.data.questions import read_questions
-from train.data.requirements import find_split_remarks
-from train.data.splits import read_splits
+from train.data.requirements import find_remarks, find_split_remarks
+from train.data.splits import Splits, read_labels, read_splits
 from train.errors import ConfigError, DataError
+from train.evaluate.findings import count_splits
 from train.run.results import read_asked
 
 N = 500
@@ -149,17 +151,30 @@ def test_near_duplicates_on_request(tmp_path, monkeypatch):
     assert joined.keys.tolist() == ids[:40] * 2
 
 
-def test_what_a_text_would_have_said_is_remarked_on(runs, tmp_path):
-    """Of copies under new ids no trace is known; that is said where a text is missing."""
-    out, _ = runs["--join-questions"]
+@pytest.mark.parametrize("setting", [{}, {"join_questions": False}])
+def test_what_a_text_would_have_said_is_remarked_on(tmp_path, setting):
+    """Copies under other ids may be in two splits: it is said and counted where texts lack."""
     ids = [f"new {i}" for i in range(N)]
-    remarks = []
-    for name, texts in {"all": ["other"] * N, "half": ["other", ""] * (N // 2)}.items():
-        store = TraceStore.open(write(tmp_path / f"{name}.zarr", ids, texts, [0, 1] * (N // 2)))
-        remarks.append(read_asked(out).remarks_on(read_questions(store, Config())))
-    none, (remark,) = remarks
-    assert none == []
-    assert remark.startswith(f"{N // 2} traces have no text of the question")
+    texts = {"all": ["other"] * N, "half": ["other", ""] * (N // 2), "none": [""] * N}
+    remarks = {}
+    for name, of_rows in texts.items():
+        path = write(tmp_path / f"{name}.zarr", ids, of_rows, [0, 1] * (N // 2))
+        data = split_as_ids(TraceStore.open(path), Config(**setting))
+        remarks[name] = [one for one in find_remarks(data) if "no text of the question" in one]
+        assert remarks[name] == data.splits.asked.remarks()
+        n_tested = count_splits(data.splits).without_text
+        assert n_tested == sum(not of_rows[row] for row in data.splits.test)
+    (half,), (none,) = remarks["half"], remarks["none"]
+    assert remarks["all"] == []
+    assert half.startswith(f"{N // 2} traces have no text of the question")
+    assert none.startswith(f"{N} traces have no text of the question")
+
+
+def split_as_ids(store, config):
+    """Data whose splits are by row, as of ids alone."""
+    rows, labels = np.arange(len(store)), read_labels(store, config)
+    splits = Splits(*np.array_split(rows, 3), labels, rows, seed=0)
+    return TrainingData(store, replace(splits, asked=read_questions(store, config)), config)
 
 
 def test_the_questions_of_a_run_are_recorded(runs, copies):

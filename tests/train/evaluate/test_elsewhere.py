@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from train.evaluate.findings import bootstrap_predictions, measure_elsewhere
-from train.evaluate.intervals import auroc_interval
+from train.evaluate.intervals import auroc_interval, share_interval
 from train.evaluate.metrics import auroc, measure
 from train.records import as_json
 
@@ -37,15 +37,29 @@ def test_intervals_are_those_of_rows_drawn_by_question():
     predicted = scores >= 0.5
     found = bootstrap_predictions(labels, predicted, questions, seed=1, n_resamples=50)
     rng = np.random.default_rng(1)
-    samples = {"f1": [], "mcc": [], "accuracy": []}
+    samples = {"f1": [], "mcc": []}
     for _ in range(50):
         drawn = rng.integers(20, size=20)
         rows = np.concatenate([np.flatnonzero(questions == question) for question in drawn])
         samples["f1"].append(f1_score(labels[rows], predicted[rows]))
         samples["mcc"].append(matthews_corrcoef(labels[rows], predicted[rows]))
-        samples["accuracy"].append(np.mean(labels[rows] == predicted[rows]))
     for name, values in samples.items():
         assert found[name] == pytest.approx(np.percentile(values, [2.5, 97.5]))
+
+
+@pytest.mark.parametrize("accuracy, least", [(0.96, 0.93), (0.8, 0.93), (1.0, 1.0)])
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_the_interval_of_the_accuracy_holds_the_truth(accuracy, least, n_rows):
+    """Of 60 rows, also alike by three; and it has a width where every prediction is right."""
+    rng = np.random.default_rng(0)
+    questions = np.arange(60) // n_rows
+    n_held = 0
+    for _ in range(400):
+        is_right = (rng.random(60) < accuracy)[questions]
+        low, high = share_interval(is_right, questions)
+        assert 0 < low < high <= 1
+        n_held += low <= accuracy <= high
+    assert n_held / 400 >= least
 
 
 def test_a_constant_prediction_has_metrics():
@@ -54,4 +68,3 @@ def test_a_constant_prediction_has_metrics():
     found = bootstrap_predictions(labels, np.zeros(4, bool), np.arange(4), seed=0)
     assert found["mcc"] == [0, 0]
     assert found["f1"] == [0, 0]
-    assert 0 < found["accuracy"][0] <= found["accuracy"][1] < 1

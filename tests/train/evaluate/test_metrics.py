@@ -111,6 +111,15 @@ def test_youden_threshold_is_the_best_of_all_scores(scores):
     assert youden(youden_threshold(LABELS, scores)) == pytest.approx(max(map(youden, scores)))
 
 
+def test_of_equal_j_the_most_right_predictions_count_and_then_the_lower_threshold():
+    """J is 2/10 at .9 and 6/10 - 2/5 at .4, whatever rounding makes of it; of as many negatives as
+    positives it may be the same at equally many right ones."""
+    scores = np.repeat([0.9, 0.4, 0.1, 0.4, 0.1], [2, 4, 4, 2, 3])
+    labels = np.repeat([1, 0], [10, 5])
+    assert youden_threshold(labels, scores) == 0.4
+    assert youden_threshold(np.array([1, 0] * 3), np.repeat([0.2, 0.3, 0.4], 2)) == 0.2
+
+
 def test_constant_score_predicts_its_majority():
     """A constant probability is cut at one half."""
     labels = np.array([1, 1, 1, 0])

@@ -5,10 +5,13 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
+from runs import make_results
 
-from train.evaluate.results import Cut
+from train.evaluate.calibrate import fit_temperature
+from train.evaluate.results import Counts, Cut, LeftOut, Metrics, Transfer
 from train.report.console import print_table
 from train.report.evidence import find_mistakes
 from train.report.numbers import clean_text, short, short_p, with_interval
@@ -21,8 +24,10 @@ from train.report.tables import (
     build_grouped,
     build_metrics,
     build_mistakes,
+    build_numbers,
     build_sensitivity,
     build_split,
+    build_transfer,
 )
 
 
@@ -42,6 +47,22 @@ from train.report.tables import (
 )
 def test_numbers_are_short(number, text):
     assert short(number) == text
+
+
+def test_a_temperature_at_an_end_of_its_search_is_no_number():
+    """Of scores that rank the wrong way round, and of those that are never wrong."""
+    labels, scores = np.array([0, 1] * 50), np.tile([0.45, 0.55], 50)
+    for of_scores, text in ((1 - scores, ">148"), (scores, "<.007"), (0 * scores + 0.6, None)):
+        found = Metrics(0.5, temperature=fit_temperature(labels, of_scores))
+        table = build_numbers({"x": found}, {"T": "temperature"})
+        assert (table.rows[0][1] == text) == (text is not None)
+
+
+def test_what_was_left_out_says_on_how_many_traces_it_rests():
+    """All of the value, and those of them that a run on all values tests, too."""
+    value = LeftOut("squad", Counts(150, 75, 60), 32, {"x": Transfer(0.7, [0.6, 0.8])})
+    table = build_transfer(make_results(transfer=[value]))
+    assert table.groups == {0: "squad (150 traces, 32 of them in domain)"}
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,10 @@ def verdicts():
     ):
         areas = {"saplma": (0.5, detector), "answer_length": (0.5, control)}
         yield f"next, {name}", make_verdict(**length, **areas)
+    for n in (4, 5, 400):
+        unread = make_verdict()
+        unread.split.without_text = n
+        yield f"{n} of 400 without a text", unread
     yield "no control", make_verdict(control=None)
     yield "no control read the question", make_verdict(question_only=(0.5, [0.5, 0.5]))
     yield from of_readers()
@@ -132,6 +136,9 @@ def others():
         results = make_results(config={"label_noise": given})
         results.label_noise = LabelNoise(0.1, {}, rows=400, agreement=0.82, kappa=0.6)
         yield "label_noise", f"given: {given}", results
+    results = make_results({"saplma": make_entry()}, label_noise=LabelNoise(0.1, {}))
+    results.models["saplma"].test.auroc_sd = 0.01
+    yield "label_noise", "of several trainings", results
     some = counted(logreg_best=12, entropy=3, majority=0, logreg_mean=12)
     yield "imputed", "by count", make_results({"trilens": make_entry()}, some)
     yield "imputed", "nothing", make_results(baselines=counted(majority=0))
