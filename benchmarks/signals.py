@@ -468,7 +468,6 @@ SIGNALS: dict[str, Signal] = {
         # a mean, as halunet has, dilutes it
         ("token_probe", "token_sequence", "state_sequence", "act_conv", "act_vit"),
         ("logreg_best",),
-        misses={"act_vit": "10 epochs are too few for it, 30 are enough"},
     ),
     "order": Signal(
         plant_order,
