@@ -45,7 +45,7 @@ from train.outside.methods import ALL, NOTHING
 __all__ = [
     "Work",
     "also_needed",
-    "bytes_per_trace",
+    "bytes_of_answers",
     "check_layers",
     "check_reader",
     "columns_of",
@@ -408,17 +408,14 @@ def columns_of(name: str, data: TrainingData) -> tuple[str, ...]:
     return columns
 
 
-def bytes_per_trace(name: str, data: TrainingData) -> float:
-    """Mean bytes, decoded, that a method reads to score a trace of test, offsets not counted.
+def bytes_of_answers(name: str, data: TrainingData) -> float:
+    """Mean bytes, decoded, of what the scores of samples that a method reads were made from.
 
-    A score of samples is counted as what it is made from, of all answers to the question.
+    They are of a trace of test: of all answers to its question, offsets not counted.
     """
-    roles = read_to_score(name, data)
-    scores = [role for role in roles if role in NEEDS]
+    scores = [role for role in read_to_score(name, data) if role in NEEDS]
     made_from = [one for role in scores for one in NEEDS[role] if not missing_columns(data, [one])]
-    own = sum(column_bytes(role, data) for role in roles if role not in scores)
-    of_answer = sum(column_bytes(role, data, 1 if role == STATES else None) for role in made_from)
-    return own + answers_per_question(data) * of_answer
+    return answers_per_question(data) * sum(column_bytes(role, data) for role in made_from)
 
 
 def also_needed(name: str, data: TrainingData) -> str | None:
@@ -438,13 +435,14 @@ def read_to_score(name: str, data: TrainingData) -> list[str]:
     return [*columns_of(name, data), *present]
 
 
-def column_bytes(role: str, data: TrainingData, n_layers: int | None = None) -> float:
-    """Mean bytes of a column, as it is read, in a trace of test; of all layers unless told."""
+def column_bytes(role: str, data: TrainingData) -> float:
+    """Mean bytes of a column that scores of samples are made from, in a trace of test; of states
+    those of one layer."""
     name = data.column(role)
     column = data.store.schema.columns[name]
     shape = data.item_shape(role)
-    if n_layers is not None:
-        shape = (n_layers, *shape[1:])
+    if role == STATES:
+        shape = (1, *shape[1:])
     n_items = float(data.store.lengths(name)[data.splits.test].mean())
     return n_items * column.storage_dtype.itemsize * math.prod(shape)
 

@@ -76,13 +76,14 @@ def score_probe(name: str, probe: AnyProbe, data: TrainingData) -> tuple[Scored,
     features["val"] = read_features(name, probe, data, "val", features["train"])
     fitted = fit_probe(probe, features, data.splits)
     val = predict_probe(name, fitted, features["val"], data, "val")[None]
-    fitted_at = time.perf_counter()
+    fitted_at, before = time.perf_counter(), data.store.reader.n_bytes_read
     features["test"] = read_features(name, probe, data, "test", features["train"])
     test = predict_probe(name, fitted, features["test"], data, "test")[None]
     ended_at = time.perf_counter()
     facts = describe_fit(probe, fitted, features, data)
     facts.seconds = round(ended_at - started_at, 1)
     facts.ms_per_trace = 1000 * (ended_at - fitted_at) / test.size
+    facts.bytes_per_trace = (data.store.reader.n_bytes_read - before) / test.size
     return Scored(val, test, facts), fitted
 
 

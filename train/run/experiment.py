@@ -16,7 +16,7 @@ from store.reports import say
 from store.traces.question_split import SPLITS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
-from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
+from train.data.requirements import Work, also_needed, bytes_of_answers, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
 from train.evaluate.findings import (
     LABEL_THRESHOLDS,
@@ -179,6 +179,7 @@ def over_seeds(trainings: Sequence[Scored]) -> Scored:
         parameters=max(one.facts.parameters for one in trainings),
         seconds=round(sum(run.seconds for run in runs) / len(runs), 1),
         ms_per_trace=sum(run.ms_per_trace for run in runs) / len(runs),
+        bytes_per_trace=sum(one.facts.bytes_per_trace or 0 for one in trainings) / len(trainings),
         runs=runs,
     )
     val = np.concatenate([one.val for one in trainings])
@@ -224,7 +225,7 @@ def build_results(
         for name, one in scored.items()
     }
     for name, entry in entries.items():
-        entry.bytes_per_trace = bytes_per_trace(name, data)
+        entry.bytes_per_trace = (entry.bytes_per_trace or 0) + bytes_of_answers(name, data)
         entry.also_needs = also_needed(name, data)
     models = {name: entries[name] for name in names}
     baselines = {name: entry for name, entry in entries.items() if name not in models}

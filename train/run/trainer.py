@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+import torch
 from lightning_fabric import Fabric
 
 from models import BASELINES, CONTROLS, Detector, FittedProbe, Probe
@@ -157,9 +158,11 @@ class Trainer:
             finished = self.train_to_the_end(files, detector, data, chosen, seconds)
         load_weights(detector, finished.weights, files.checkpoint)
         val = self.score(detector, data, "val")
-        started_at = time.perf_counter()
+        started_at, before = time.perf_counter(), data.store.reader.n_bytes_read
         test = self.score(detector, data, "test")
         seconds = time.perf_counter() - started_at
+        n_bytes = torch.tensor(float(data.store.reader.n_bytes_read - before))
+        n_bytes = self.fabric.all_reduce(n_bytes, reduce_op="sum")  # each process reads a part
         run = replace(finished.facts, ms_per_trace=1000 * seconds / len(test), layer=layer)
         title = f"{name} seed {seed}"
         if not detector.targets:  # else it learned something else than to rank traces
@@ -170,7 +173,12 @@ class Trainer:
         remark = wait_remark(title, run.wait_seconds, run.seconds)
         if remark is not None:
             self.progress.say(remark)
-        facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
+        facts = Facts(
+            parameters=detector.n_parameters(),
+            seconds=run.seconds,
+            bytes_per_trace=float(n_bytes) / len(test),
+            runs=[run],
+        )
         device = self.fabric.device
         tokens = self.score_tokens(
             name, lambda split: detector_tokens(detector, self.data, split, device)

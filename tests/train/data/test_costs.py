@@ -6,8 +6,9 @@ from store import TraceStore
 from store.cli.main import main as store_main
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.requirements import also_needed, bytes_per_trace
+from train.data.requirements import also_needed, bytes_of_answers, reader_of
 from train.data.splits import read_splits
+from train.fit.probes import score_probe
 
 L, D = 2, 8  # of the store: float16 states, some tokens, two answers to each question
 
@@ -20,20 +21,27 @@ def data(store_writer, labels, tmp_path_factory):
     return TrainingData(store, read_splits(store, Config()), Config())
 
 
-def test_bytes_are_those_of_the_columns(data):
-    """Of states, of tokens as many as a trace of test has, of a text, and of all answers."""
-    names = ("hidden_states", "question_id")
-    n_tokens, n_letters = (data.store.lengths(name)[data.splits.test].mean() for name in names)
+def test_bytes_are_those_that_are_read(data):
+    """Of states all layers, whose axis has no name, and one token; of tokens the answer's; beside
+    the lengths in int32."""
+    n_answer = data.store.column("answer_len")[data.splits.test].float().mean().item()
     expected = {
-        "majority": n_letters,
-        "lstm_solo": 2 * L * D,
-        "halunet": n_tokens * (2 * L * D + 4 + 4) + 4 + 4,
-        "mean_logprob": n_tokens * 4 + 4 + 4,
-        "eigenscore": 2 * 2 * D,  # one layer of both answers
+        "logreg_best": 2 * L * D,
+        "prompt_state": 2 * L * D + 4,
+        "mean_logprob": n_answer * 4 + 4 + 4,
+        "first_logprob": 4 + 4 + 4,
+        "eigenscore": 4,
     }
-    assert {name: bytes_per_trace(name, data) for name in expected} == pytest.approx(expected)
+    found = {
+        name: score_probe(name, reader_of(name, data), data)[0].facts.bytes_per_trace
+        for name in expected
+    }
+    assert found == pytest.approx(expected)
 
 
-def test_further_generations_are_said(data):
+def test_further_generations_are_said_and_their_bytes_counted(data):
+    """Of one layer of the states of both answers."""
     assert also_needed("eigenscore", data) == "2 answers a question"
     assert also_needed("lstm_solo", data) is None
+    assert bytes_of_answers("eigenscore", data) == pytest.approx(2 * 2 * D)
+    assert bytes_of_answers("lstm_solo", data) == 0

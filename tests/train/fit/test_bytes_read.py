@@ -116,6 +116,21 @@ def test_an_epoch_reads_what_is_needed(name, data):
     assert 0 < read <= 1.1 * needed_bytes(name, one, data, len(rows))
 
 
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("logreg_best", 2 * 32),
+        ("prompt_state", 2 * 32 + 4),
+        ("mean_logprob", 4 * N_ANSWER + 8),
+        ("first_logprob", 4 + 8),
+    ],
+)
+def test_bytes_a_trace_are_of_the_layer_and_the_tokens_that_are_read(name, expected, data):
+    """The layer is that which validation chose."""
+    scored, _ = score_probe(name, reader(name, data), data)
+    assert scored.facts.bytes_per_trace == expected
+
+
 @pytest.mark.parametrize("name", METHODS_READ)
 def test_what_is_not_read_changes_nothing(name, data):
     """Nor where the prompt's length is unknown or wrong, or there is no answer."""

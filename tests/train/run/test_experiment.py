@@ -69,7 +69,8 @@ def test_results_have_what_is_promised(results, store_path):
         assert entry["parameters"] > 0
         assert entry["seconds"] >= 0
         assert 0 < entry["ms_per_trace"] < 1000
-        assert entry["bytes_per_trace"] >= 0
+        assert entry["bytes_per_trace"] > 0
+    assert results["models"]["lstm_solo"]["bytes_per_trace"] == 2 * 2 * 8  # float16, (L, d)
     assert results["store"]["path"] == str(store_path)
     assert results["config"]["epochs"] == 2
 
