@@ -561,7 +561,7 @@ def mean_record(records: Sequence[Record]) -> Record:
 
     A field that one of them lacks, or that is a list, is None.
     """
-    changed = {}
+    changed: dict[str, float | None] = {}
     for one in fields(records[0]):  # type: ignore[arg-type]  # it is a dataclass
         values = [getattr(record, one.name) for record in records]
         if all(type(value) in (int, float) for value in values):
