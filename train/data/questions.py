@@ -75,8 +75,8 @@ def read_questions(store: TraceStore, config: Config) -> Questions:
     wordings = [digest_text(text.partition("\n")[0]) for text in texts]
     digests = [digest_text(text) for text in texts]
     found = (ids, digests, join_questions(ids, texts, alike), wordings)
-    has_text = np.array([bool(text) for text in stored], dtype=bool)
-    return Questions(*(np.array(one, dtype=object) for one in found), has_text)
+    questions = Questions(*(np.array(one, dtype=object) for one in found))
+    return questions._replace(has_text=np.array([bool(text) for text in stored], dtype=bool))
 
 
 def find_alike(texts: Sequence[str], similarity: float) -> list[tuple[int, int]]:

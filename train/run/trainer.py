@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -161,8 +161,9 @@ class Trainer:
         started_at, before = time.perf_counter(), data.store.reader.n_bytes_read
         test = self.score(detector, data, "test")
         seconds = time.perf_counter() - started_at
-        n_bytes = torch.tensor(float(data.store.reader.n_bytes_read - before))
-        n_bytes = self.fabric.all_reduce(n_bytes, reduce_op="sum")  # each process reads a part
+        # each process reads a part
+        read_here = torch.tensor(float(data.store.reader.n_bytes_read - before))
+        n_bytes: Any = self.fabric.all_reduce(read_here, reduce_op="sum")
         run = replace(finished.facts, ms_per_trace=1000 * seconds / len(test), layer=layer)
         title = f"{name} seed {seed}"
         if not detector.targets:  # else it learned something else than to rank traces
