@@ -57,8 +57,8 @@ def names_with_tokens(names: Sequence[str], data: TrainingData) -> list[str]:
     if not found:
         raise ConfigError(
             f"--tokens: expected a method that scores tokens, found {', '.join(names)}, which "
-            f"cannot in {data.store.path}; most need its column hidden_states, of the layers that "
-            "they read, and baselines such as mean_logprob are named with --models"
+            f"cannot in {data.store.location}; most need its column hidden_states, of the layers "
+            "that they read, and baselines such as mean_logprob are named with --models"
         )
     return found
 
@@ -92,12 +92,14 @@ def write_to_store(store: TraceStore, scores: ScoresByName, tokens: TokensByName
     with StoreWriter.open(store.path) as writer:
         if len(writer) != len(store):
             raise ConfigError(
-                f"{store.path}: expected the {len(store)} traces that were scored, "
+                f"{store.location}: expected the {len(store)} traces that were scored, "
                 f"found {len(writer)}: another writer appended meanwhile; run the command again"
             )
         writer.set_columns(columns, rows)
     replaced = [column for column in columns if column in store.schema.columns]
-    text = f"{store.path}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
+    text = (
+        f"{store.location}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
+    )
     return f"{text} (replaced: {', '.join(replaced)})" if replaced else text
 
 

@@ -158,8 +158,9 @@ def read_parts(
         parts.append(TrainingData(store, splits, one))
     if config.hold_out == EACH and len(parts) == 1:
         raise DataError(
-            f"{store.path}: --hold-out {EACH}: expected a value of column {config.split!r} with "
-            f"traces of both classes, found none ({remarks[0]}); choose another column as --split"
+            f"{store.location}: --hold-out {EACH}: expected a value of column {config.split!r} "
+            f"with traces of both classes, found none ({remarks[0]}); choose another column as "
+            "--split"
         )
     return parts, remarks
 
@@ -173,7 +174,7 @@ def settings_of_splits(store: TraceStore, config: Config, kept: NDArray) -> list
     distinct = sorted({str(value) for value in values} - {""})
     if not 2 <= len(distinct) <= MAX_LEFT_OUT:
         raise DataError(
-            f"{store.path}: --hold-out {EACH}: expected 2 to {MAX_LEFT_OUT} values of column "
+            f"{store.location}: --hold-out {EACH}: expected 2 to {MAX_LEFT_OUT} values of column "
             f"{config.split!r}, found {len(distinct)}; choose another column as --split"
         )
     every = replace(config, split=None, hold_out=None)
@@ -235,7 +236,7 @@ def names_that_learn(names: Sequence[str], data: TrainingData) -> list[str]:
                     f"{flag}: {name} learns from labels of tokens, not of traces, and cannot have "
                     f"it; leave out {flag}, {way_out}"
                 )
-            raise DataError(f"{data.store.path}: {name}: {problem}, {way_out}")
+            raise DataError(f"{data.store.location}: {name}: {problem}, {way_out}")
     return check_any(found, data)
 
 
@@ -352,7 +353,7 @@ def names_to_train(data: TrainingData) -> list[str]:
 
 def check_any(names: list[str], data: TrainingData) -> list[str]:
     if not names:
-        raise ConfigError(f"--models all: no detector fits the columns of {data.store.path}")
+        raise ConfigError(f"--models all: no detector fits the columns of {data.store.location}")
     return names
 
 
@@ -462,7 +463,7 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     """Raise DataError unless the store holds what a detector, probe or baseline reads."""
     reader = reader_of(name, data)
     if not reader.columns:
-        raise DataError(f"{data.store.path}: {name}: {NO_METADATA}, {way_out}")
+        raise DataError(f"{data.store.location}: {name}: {NO_METADATA}, {way_out}")
     check_columns(data, name, reader.columns, way_out)
     roles = columns_of(name, data)
     setting = "--readout" if "readout" in getattr(reader, "options", ()) else "setting of its own"
@@ -479,7 +480,7 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
 def check_columns(data: TrainingData, reader: str, roles: Iterable[str], way_out: str) -> None:
     """Raise DataError unless the store has the columns of these roles, of the right kinds."""
     for problem in missing_columns(data, roles).values():
-        raise DataError(f"{data.store.path}: {reader}: {problem}, {way_out}")
+        raise DataError(f"{data.store.location}: {reader}: {problem}, {way_out}")
 
 
 def missing_columns(data: TrainingData, roles: Iterable[str]) -> dict[str, str]:
@@ -511,12 +512,12 @@ def _way_to_add(role: str, store: TraceStore) -> str:
     """What to do about a column that is not there; a command where one derives it."""
     needed = {"hidden_states"} if role == "hs_last" else {"hidden_states", "prompt_len"}
     if role in DERIVED and needed <= store.schema.columns.keys():
-        return f"python -m store derive {store.path} {role} adds it"
+        return f"python -m store derive {store.location} {role} adds it"
     if role in NEEDS:
         nli = " --nli MODEL" if role in NLI else ""
         return (
-            f"python -m store derive {store.path} {role}{nli} adds it, if questions have several "
-            "traces (extract --num-samples)"
+            f"python -m store derive {store.location} {role}{nli} adds it, if questions have "
+            "several traces (extract --num-samples)"
         )
     if role in (ROLE, "label", "score"):
         return SPANS if role == ROLE else LABEL
@@ -549,7 +550,7 @@ def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
     """
     if data.config.layers is None:
         return
-    where = f"{data.store.path}: {reader}: --layers"
+    where = f"{data.store.location}: {reader}: --layers"
     for role, name in data.names(roles).items():
         column = data.store.schema.columns[name]
         axes = column.axis_names
@@ -582,7 +583,7 @@ def check_pairs(data: TrainingData, role: str) -> None:
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{store.path}: column {pairs!r}, trace {store.ids[row]!r}: expected {formula} = "
+            f"{store.location}: column {pairs!r}, trace {store.ids[row]!r}: expected {formula} = "
             f"{expected[row]} pairs for its {n_tokens[row]} tokens, found {n_pairs[row]}; "
             f"make the {len(wrong)} traces like it again"
         )
@@ -598,7 +599,7 @@ def check_kept(data: TrainingData, setting: str, kept_from: float, why: str) -> 
     threshold, flag = getattr(data.config, setting), flag_of(setting)
     if threshold < kept_from:
         raise DataError(
-            f"{data.store.path}: {flag}: expected {kept_from!r} or more, because {why}, found "
+            f"{data.store.location}: {flag}: expected {kept_from!r} or more, because {why}, found "
             f"{threshold!r}; give {flag} {kept_from!r}"
         )
 
@@ -621,7 +622,7 @@ def check_maps(reader: str, data: TrainingData) -> None:
     if not n_fitting:
         way_out = "read fewer --layers, or leave out long traces (python -m store subset)"
     raise DataError(
-        f"{data.store.path}: {reader}: expected at most {MAX_MAPS_BYTES:,} bytes of column "
+        f"{data.store.location}: {reader}: expected at most {MAX_MAPS_BYTES:,} bytes of column "
         f"{name!r} in a batch, found {n_bytes[-1]:,} in the {len(longest)} longest traces; "
         f"{way_out}"
     )

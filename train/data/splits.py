@@ -182,7 +182,7 @@ def read_splits(
     asked = asked or read_questions(store, config)
     if config.near_duplicates is not None and not any(asked.texts):
         raise DataError(
-            f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
+            f"{store.location}: --near-duplicates: expected a column of texts of questions, found "
             "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
         )
     meant = filtered_rows(store, config.where) if kept is None else kept
@@ -225,8 +225,8 @@ def filtered_rows(store: TraceStore, where: str | None) -> NDArray[np.int64]:
 
 def no_such_filter(store: TraceStore, where: str, kept: str) -> DataError:
     return DataError(
-        f"{store.path}: --where {where!r:.80} kept {kept}; expected a filter that keeps traces of "
-        "both classes"
+        f"{store.location}: --where {where!r:.80} kept {kept}; expected a filter that keeps traces "
+        "of both classes"
     )
 
 
@@ -236,7 +236,7 @@ def check_labels(labels: NDArray, store: TraceStore) -> Integers:
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{store.path}: column 'label', trace {store.ids[row]!r}: expected 1, 0 or -1, "
+            f"{store.location}: column 'label', trace {store.ids[row]!r}: expected 1, 0 or -1, "
             f"found {labels[row]}; correct the {len(wrong)} labels like it"
         )
     return labels.astype(np.int64)
@@ -245,8 +245,8 @@ def check_labels(labels: NDArray, store: TraceStore) -> Integers:
 def check_splits(splits: Splits, store: TraceStore) -> None:
     if not np.any(splits.labels != UNLABELLED):
         raise DataError(
-            f"{store.path}: expected labelled traces, found all {len(splits.labels)} unlabelled; "
-            "add scores to the store, then train again"
+            f"{store.location}: expected labelled traces, found all {len(splits.labels)} "
+            "unlabelled; add scores to the store, then train again"
         )
     ways = f"{'--seed' if splits.by == BY_QUESTION else '--split'} or --score-threshold"
     if splits.is_filtered:
@@ -260,7 +260,7 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
             seen = count(splits.n_seen, "trace")
             besides = f" besides {seen} whose questions training has" if splits.n_seen else ""
             message = (
-                f"{store.path}: {split} split: expected both classes, found {n_positive} "
+                f"{store.location}: {split} split: expected both classes, found {n_positive} "
                 f"hallucinations among {len(labels)} labelled traces{besides} ({splits.by}); add "
                 f"traces, or try another {ways}"
             )
@@ -278,7 +278,7 @@ def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:
     n_train = len(splits.train)
     if n_train < batch_size:
         raise DataError(
-            f"{store.path}: train split: expected at least one batch of {batch_size} traces, "
+            f"{store.location}: train split: expected at least one batch of {batch_size} traces, "
             f"found {n_train}; lower --batch-size, to {n_train} at most"
         )
 
@@ -318,8 +318,8 @@ def place_as_given(
     is_wrong = ~is_word & ~is_missing(values) if is_word[is_used].any() else ~is_word
     for row in np.flatnonzero(is_used & is_wrong)[:1]:
         raise DataError(
-            f"{store.path}: --split: column {split!r}, trace {store.ids[row]!r}: expected one of "
-            f"{', '.join(SPLITS)}, found {str(given[row])!r:.80}; give a column of these words, "
+            f"{store.location}: --split: column {split!r}, trace {store.ids[row]!r}: expected one "
+            f"of {', '.join(SPLITS)}, found {str(given[row])!r:.80}; give a column of these words, "
             "or --hold-out VALUE to test on the rows of one value"
         )
     if np.any(values[is_used] == "val"):
@@ -337,7 +337,7 @@ def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int6
     columns = store.schema.columns
     if column not in columns:
         raise DataError(
-            f"{store.path}: {flag}: expected a column of text or integers, found no {column!r}"
+            f"{store.location}: {flag}: expected a column of text or integers, found no {column!r}"
             f"{closest(column, columns)}; there are {', '.join(columns)}"
         )
     found = columns[column]
@@ -348,7 +348,7 @@ def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int6
         return np.array(["" if np.isnan(one) else int(one) for one in values], dtype=object)
     if values is None or not re.fullmatch(r"u?int\d+|bool", found.dtype):
         raise DataError(
-            f"{store.path}: {flag}: expected column {column!r} of text or one integer a trace, "
+            f"{store.location}: {flag}: expected column {column!r} of text or one integer a trace, "
             f"found {found.dtype} {'ragged' if found.axis else list(found.item_shape)}; "
             "choose another column"
         )
@@ -381,7 +381,7 @@ def read_second_labels(
     if others or np.all(np.isnan(grades)):
         found = f"{others[0]!r:.80}" if others else f"none for {count(len(rows), 'trace')} of test"
         raise DataError(
-            f"{store.path}: --second-label: expected labels of 1, 0 or -1, or yes and no, in "
+            f"{store.location}: --second-label: expected labels of 1, 0 or -1, or yes and no, in "
             f"column {column!r}, found {found}; choose another column"
         )
     return np.where(np.isnan(grades), UNLABELLED, grades).astype(np.int64)
@@ -398,7 +398,7 @@ def hold_out_value(
         distinct = sorted({*texts.tolist()} - {""})
         more = ", ..." if len(distinct) > N_SHOWN else ""
         raise DataError(
-            f"{store.path}: --hold-out: expected a value of column {config.split!r}, one of "
+            f"{store.location}: --hold-out: expected a value of column {config.split!r}, one of "
             f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {config.hold_out!r:.80}"
         )
     learned = is_used & ~is_held_out & ~is_missing(values)
@@ -424,7 +424,7 @@ def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> Placed:
     if unmatched and len(unmatched) == len(split_by_key):
         known = str(next(iter(keys), "none"))
         raise DataError(
-            f"{path}: expected the {key} of traces of {store.path}, such as {known!r:.80}, "
+            f"{path}: expected the {key} of traces of {store.location}, such as {known!r:.80}, "
             f"found {min(unmatched)!r:.80}, and no trace of any other; give the file of this store"
         )
     by_row = np.array([split_by_key.get(one, "") for one in keys], dtype=object)

@@ -329,7 +329,7 @@ class Training:
         for name, parameter in self.detector.named_parameters():
             if not parameter.isfinite().all():
                 raise DataError(
-                    f"{self.data.store.path}: step {self.step}: expected finite weights, found "
+                    f"{self.data.store.location}: step {self.step}: expected finite weights, found "
                     f"others in {name}; lower --lr, or use --precision 32"
                 )
         self.hooks.on_save(self)
@@ -449,7 +449,7 @@ def not_finite_error(
     if len(rows) > N_NAMED:
         ids.append("...")
     return DataError(
-        f"{data.store.path}: {type(detector).__name__}: {what} of traces {', '.join(ids)}: "
+        f"{data.store.location}: {type(detector).__name__}: {what} of traces {', '.join(ids)}: "
         f"expected a finite number, found {number}; look for values that are not finite in "
         f"{', '.join(detector.columns)} of these traces, lower --lr, use --precision 32, or leave "
         "the detector out"

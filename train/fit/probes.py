@@ -96,8 +96,8 @@ def predict_probe(
     for i in np.flatnonzero(~np.isfinite(scores))[:1]:
         row = int(data.splits.rows(split)[i])
         raise DataError(
-            f"{data.store.path}: {name}: trace {data.store.ids[row]!r}: expected a finite score, "
-            f"found {scores[i]}; mend the values of that trace or leave it out"
+            f"{data.store.location}: {name}: trace {data.store.ids[row]!r}: expected a finite "
+            f"score, found {scores[i]}; mend the values of that trace or leave it out"
         )
     return scores
 
@@ -186,7 +186,7 @@ def compute_features(
         row = int(rows[int(infinite[0])])
         column = data.column(probe.columns[0])
         raise DataError(
-            f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
+            f"{data.store.location}: column {column!r}, trace {data.store.ids[row]!r}: "
             f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
         )
     return features

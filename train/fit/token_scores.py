@@ -77,7 +77,7 @@ def validation_of_tokens(detector: Detector, data: TrainingData) -> tuple[Labels
     for place in places[~np.isfinite(scores[places])][:1]:
         row = int(data.splits.val[tokens.traces[place]])
         raise DataError(
-            f"{data.store.path}: score of a token of trace {data.store.ids[row]!r}: expected a "
+            f"{data.store.location}: score of a token of trace {data.store.ids[row]!r}: expected a "
             f"finite number, found {scores[place]}; look for values that are not finite in that "
             "trace, or lower --lr"
         )

@@ -216,8 +216,8 @@ def check_comparable(
     mismatch = find_mismatch(models, names, data)
     if mismatch and not force:
         raise DataError(
-            f"{data.store.path}: {mismatch}; scores would mean nothing: give traces of the same "
-            "model and layers (--force scores these all the same)"
+            f"{data.store.location}: {mismatch}; scores would mean nothing: give traces of the "
+            "same model and layers (--force scores these all the same)"
         )
     if mismatch:
         return [f"forced, although {mismatch}"]
@@ -356,7 +356,7 @@ class Scorer:
                 return predict_probe(name, fitted, self.features(name), self.data, "test")
             except ValueError as error:
                 raise ConfigError(
-                    f"{self.data.store.path}: {name}: {error}; give traces of the same model"
+                    f"{self.data.store.location}: {name}: {error}; give traces of the same model"
                 ) from error
 
     def score_tokens(self, name: str) -> NDArray[np.float32]:
@@ -399,7 +399,7 @@ def read_detector(
     expected = {role: tuple(shape) for role, shape in trained.shapes.items()}
     if expected != shapes:
         raise ConfigError(
-            f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
+            f"{data.store.location}: {name}: expected rows of shape {expected}, as in the run, "
             f"found {shapes}; give traces of the same model, with the same layers"
         )
     data = data.with_settings(**settings_of_training(trained.config))
