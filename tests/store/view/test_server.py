@@ -485,9 +485,13 @@ class TestWhatIsRefused:
             for name, value in HEADERS.items():
                 assert answer.headers[name] == value, (path, name)
 
-    def test_what_is_not_there(self, client, golden_lines):
+    def test_what_is_not_there(self, client, traces_path, golden_lines):
         """In one line that the page shows."""
-        golden_lines("not_there.txt", lambda path: error_of(client, path))
+
+        def refuse(address):
+            return error_of(client, address).replace(str(traces_path), "STORE")
+
+        golden_lines("not_there.txt", refuse)
 
     def test_a_filter_of_100_000_characters(self, client):
         """The URL is not even parsed."""

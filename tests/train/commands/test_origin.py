@@ -129,7 +129,7 @@ def test_layers_of_columns_that_are_read_instead(tmp_path, capsys):
     message = "column 'hidden_states': layers 3,4, where the run was trained on layers 1,2"
     assert message in fail(capsys, *predict(run, other, *flags))
     same = write_prompts(tmp_path / "same.zarr", [1, 2], "hidden_states")
-    status, _, (line,) = call(capsys, *predict(run, same, *flags))
+    status, _, (_, line) = call(capsys, *predict(run, same, *flags))
     assert (status, "of questions that the run was trained or tuned on" in line) == (0, True)
     results = json.loads((run / "results.json").read_text())
     del results["layers"]["hs_prompt"]
@@ -146,7 +146,7 @@ def test_what_counts_is_what_is_read(stores, tmp_path, capsys):
     train(stores["all"], run, *ALONE, "--layers=1-3")
     whole = call(capsys, *predict(run, stores["all"]))
     assert call(capsys, *predict(run, stores["low"])) == whole
-    assert len(whole[2]) == 1  # of the questions that it was trained on
+    assert len(whole[2]) == 2  # of questions without a text, and of those that it was trained on
     engine = write(tmp_path / "engine.zarr", [1, 2, 3, 4, 5], final_norm=False)
     assert call(capsys, *predict(run, engine))[0] == 0
     train(stores["all"], tmp_path / "whole", *ALONE)
@@ -189,7 +189,7 @@ def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, layers,
         assert message in line
         assert "--force" in line
     assert "score_lstm_solo" not in TraceStore.open(store).schema.columns
-    status, out, (line, _) = call(capsys, *predict(low_run, store, "--force"))
+    status, out, (line, *_) = call(capsys, *predict(low_run, store, "--force"))
     assert (status, len(out.splitlines())) == (0, 201)
     assert f"forced, although {message}" in line
 
@@ -198,7 +198,7 @@ def test_what_is_not_recorded(low_run, tmp_path, capsys):
     """Without the model's hash the scores come with a line that nothing was compared; layers that
     nobody knows are not taken for those of the run."""
     store = write(tmp_path / "silent.zarr", [1, 2, 3], weights_sha256=None)
-    status, out, (line, _) = call(capsys, *predict(low_run, store))
+    status, out, (line, *_) = call(capsys, *predict(low_run, store))
     assert (status, len(out.splitlines())) == (0, 201)
     assert "not checked whether the traces are of the run's model" in line
     line = fail(capsys, *predict(low_run, set_provenance(store)))

@@ -73,7 +73,7 @@ def test_named_again_it_scores_and_is_judged(run_dir, store_path, file, capsys):
     """With the options of the run; a file that was edited since is used with a warning."""
     argv = ["--run", run_dir, "--store", store_path]
     models = f"--models={file}:MyDetector,{file}:STATE_NORM"
-    status, out, (line,) = call(capsys, "predict", *argv, models)
+    status, out, (_, line) = call(capsys, "predict", *argv, models)
     assert (status, "of questions that the run was trained" in line) == (0, True)
     assert "trace_id,split,my_detector,state_norm" in out
     status, out, _ = call(capsys, "evaluate", *argv, models, "--output", file.parent / "a.json")
@@ -85,7 +85,7 @@ def test_named_again_it_scores_and_is_judged(run_dir, store_path, file, capsys):
     edited = file.with_name("edited.py")
     edited.write_text(f"{file.read_text()}\n")
     edited_models = f"--models={edited}:MyDetector"
-    status, out, (line, _) = call(capsys, "predict", *argv, edited_models)
+    status, out, (line, *_) = call(capsys, "predict", *argv, edited_models)
     assert status == 0
     assert "warning: my_detector" in line
     assert "is not what the run was trained with: expected sha256" in line
