@@ -104,6 +104,13 @@ class Browser:
         elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
             self.complaints.append(parameters["entry"])
 
+    def leave(self):
+        """Leave the page, whose server may have ended, and forget what it asked for and said."""
+        self.send("Page.navigate", url="about:blank")
+        self.wait_for("location.href === 'about:blank'")
+        self.requested.clear()
+        self.complaints.clear()
+
     def resize(self, width, height):
         """Give the page this size, in CSS pixels."""
         self.send(

@@ -127,8 +127,7 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def page(browser, address):
     """Opens a state of the page; afterwards nobody complained, and nobody else was asked."""
-    browser.requested.clear()
-    browser.complaints.clear()
+    browser.leave()
 
     def go(**state):
         fragment = "&".join(f"{key}={value}" for key, value in state.items())

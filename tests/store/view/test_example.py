@@ -43,7 +43,7 @@ def example(tmp_path_factory):
 
 def test_two_clicks_to_the_most_confident_mistake(browser, example):
     """The tab of scores, and the first line of its list."""
-    browser.complaints.clear()
+    browser.leave()
     browser.open(example)
     browser.click("#tabs button", "scores")
     browser.wait_for("document.querySelector('.list .line')")
@@ -69,8 +69,7 @@ def test_two_clicks_to_the_most_confident_mistake(browser, example):
 )
 def test_every_view(browser, example, tab, n_pictures, words):
     """Painted, with words that say what it is; nobody complains, and nobody else is asked."""
-    browser.requested.clear()
-    browser.complaints.clear()
+    browser.leave()
     state = "filter=score_logreg_pca > 0&other=score_mean_logprob&edge=0.05"
     browser.open(f"{example}#tab={tab}&{state}")
     browser.wait_for_text("#panel", words)

@@ -31,12 +31,9 @@ def exported(tmp_path_factory, traces_path, run_path):
 @pytest.fixture
 def opened(browser, exported):
     """Opens an exported page; afterwards nobody complained, and nobody was asked."""
-    browser.complaints.clear()
 
     def go(address, fragment=""):
-        browser.send("Page.navigate", url="about:blank")
-        browser.wait_for("location.href === 'about:blank'")
-        browser.requested.clear()
+        browser.leave()
         browser.open(f"{address}#{fragment}")
         return browser
 

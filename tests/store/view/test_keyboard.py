@@ -70,6 +70,7 @@ def test_tab_reaches_every_control(page, tab):
     state = {"row": 7, "tab": tab, "columns": "trace_id,label", "filter": "label > -2"}
     browser = page(**state, other="score_my_model")
     browser.wait_for("document.querySelector('#panel').textContent.length > 5")
+    browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
     numbers = set(browser.evaluate(NUMBER_ALL))
     assert len(numbers) > 10
     reached = set()
