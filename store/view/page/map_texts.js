@@ -52,7 +52,8 @@ export async function showCard(mine, row) {
   });
   const small = (text, onclick) => button(text, onclick, { className: "small" });
   const bring = small("bring into sight", () => plot.look({ ...plot.view, x, y }));
-  mine.tellSight = () => (bring.hidden = !isPlaced || plot.isInSight([x, y]));
+  // before it has a size, nothing is out of sight
+  mine.tellSight = () => (bring.hidden = !isPlaced || !plot.width || plot.isInSight([x, y]));
   mine.tellSight();
   card.replaceChildren(
     bar(
