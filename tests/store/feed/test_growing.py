@@ -1,14 +1,13 @@
 """Stores that grow under a loader: states of fewer rows, and loaders that follow a writer."""
 
 import json
-import os
 import signal
+import subprocess
+import sys
 import time
-from functools import partial
 
 import numpy as np
 import pytest
-from faults import start, wait
 from small import one_column
 from stopping import visits
 from torch.utils.data import DataLoader
@@ -24,22 +23,30 @@ from store import (
 )
 from store.read.joined.joined_store import open_joined
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 RAGGED = Column("int32", axis="tokens")
+WRITER = """
+import sys, time
+import numpy as np
+from store import StoreWriter
+with StoreWriter.open(sys.argv[1]) as writer:
+    for i in range(20, 100000):
+        writer.append(f"t{i}", {"x": np.full(3, i, np.int32)})
+        if i % 10 == 9:
+            writer.commit()
+            time.sleep(0.005)
+"""
+
+GROWING = WRITER.replace("range(20, 100000)", "range(len(writer), 100000)")
 
 
 def make(path, n):
     return one_column(path, "x", RAGGED, [np.full(3, i, np.int32) for i in range(n)])
 
 
-def grow(path, n=100_000, pause_s=0.0):
-    """Append rows up to `n`, with a commit after every tenth."""
-    with StoreWriter.open(path) as writer:
-        for i in range(len(writer), n):
+def grow(store, n):
+    with StoreWriter.open(store.path) as writer:
+        for i in range(len(store), n):
             writer.append(f"t{i}", {"x": np.full(3, i, np.int32)})
-            if i % 10 == 9:
-                writer.commit()
-                time.sleep(pause_s)
 
 
 @pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
@@ -56,7 +63,7 @@ def test_an_epoch_goes_on_over_the_rows_that_it_had(tmp_path, kind, is_joined):
     loader = kind(opened(), ["x"], 4, True)
     found = visits(next(iter(loader)))
     state = json.dumps(loader.state_dict())
-    grow(last.path, 33)
+    grow(last, 33)
     loader = kind(opened(), ["x"], 7, True, num_workers=2)
     loader.load_state_dict(json.loads(state))
     assert loader.state_dict() == json.loads(state)
@@ -67,6 +74,43 @@ def test_an_epoch_goes_on_over_the_rows_that_it_had(tmp_path, kind, is_joined):
     fresh.set_epoch(1)
     assert later == [visit for batch in fresh for visit in visits(batch)]
     assert {row for row, _ in later} == set(range(len(opened())))
+
+
+def test_a_loader_follows_a_writer_and_resumes_after_kills(tmp_path):
+    """Each epoch is the permutation of what was committed when it began, also when both die."""
+    store = make(tmp_path / "s", 20)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(store.path)])
+    try:
+        sizes = []
+        state = None
+        for _ in range(4):
+            loader = TraceLoader(store.path, ["x"], 7, True, follow=True)
+            if state:
+                loader.load_state_dict(json.loads(state))
+            epoch, skipped = loader.epoch, loader.state_dict()["position"]
+            rows = []
+            for batch in loader:
+                assert batch["x"].values.tolist() == np.repeat(batch.rows.numpy(), 3).tolist()
+                rows += batch.rows.tolist()
+            n = skipped + len(rows)
+            sizes.append(n)
+            assert rows == permutation(n, 0, epoch)[skipped:].tolist()
+            while len(store.refresh()) <= n:
+                time.sleep(0.01)
+            next(iter(loader))
+            state = json.dumps(loader.state_dict())  # in an epoch; what follows is lost
+        assert writer.poll() is None
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        loader = TraceLoader(store.path, ["x"], 7, True, follow=True)
+        loader.load_state_dict(json.loads(state))
+        list(loader)
+        assert sum(map(len, loader)) == len(TraceStore.open(store.path))
+        assert sizes == sorted(sizes)
+        assert sizes[-1] > 20
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 def test_what_cannot_follow(tmp_path):
@@ -114,25 +158,26 @@ def test_a_loader_follows_writers_that_are_killed_at_any_moment(tmp_path, n_kill
     sizes = []
     loader = TraceLoader(path, ["x"], 5, True, follow=True, num_workers=2)
     for _ in range(n_kills):
-        n = len(TraceStore.open(path))
-        writer = start(partial(grow, path, pause_s=0.005))
-        is_alive = True
-        while len(TraceStore.open(path)) == n:
-            time.sleep(0.01)
-        stop = time.monotonic() + rng.random() / 2
-        while is_alive or not loader.epoch:
-            epoch = loader.epoch
-            rows = []
-            for batch in loader:
-                numbers = batch.rows.numpy()
-                assert batch["x"].values.tolist() == np.repeat(numbers, 3).tolist()
-                rows += numbers.tolist()
-                if is_alive and time.monotonic() > stop:
-                    os.kill(writer, signal.SIGKILL)
-                    is_alive = False
-            sizes.append(len(rows))
-            assert rows == permutation(len(rows), 0, epoch).tolist()
-        assert wait(writer) == -signal.SIGKILL
+        writer = subprocess.Popen([sys.executable, "-c", GROWING, str(path)])
+        try:
+            n = len(TraceStore.open(path))
+            while len(TraceStore.open(path)) == n:
+                time.sleep(0.01)
+            stop = time.monotonic() + rng.random() / 2
+            while time.monotonic() < stop or not loader.epoch:
+                epoch = loader.epoch
+                rows = []
+                for batch in loader:
+                    numbers = batch.rows.numpy()
+                    assert batch["x"].values.tolist() == np.repeat(numbers, 3).tolist()
+                    rows += numbers.tolist()
+                    if writer.poll() is None and time.monotonic() > stop:
+                        writer.send_signal(signal.SIGKILL)
+                sizes.append(len(rows))
+                assert rows == permutation(len(rows), 0, epoch).tolist()
+        finally:
+            writer.kill()
+            writer.wait()
     list(loader)
     assert sum(map(len, loader)) == len(TraceStore.open(path)) > 20
     assert sizes == sorted(sizes)

@@ -4,18 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
-from faults import start, wait
 
-from store import Column, Schema, StoreWriter, TraceLoader
+from store import Column, Schema, StoreWriter
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 N_ROWS = 33  # of two ranks with batches of 8: cut plainly, rank 1 would have a batch less
 
 LOOP = """
@@ -35,6 +30,27 @@ def save(rank, batches, weight=0.0):
     with open(f"{out}-{rank}.json", "w") as file:
         json.dump([batches, weight], file)
 """
+DDP = """
+import torch
+import torch.distributed as dist
+batches = feed()  # made before the process group
+assert len(batches) == 5
+dist.init_process_group("gloo")
+assert len(batches) == 3
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+seen = []
+for batch in batches:
+    seen.append(batch.rows.tolist())
+    optimizer.zero_grad()
+    model(batch["x"].float()[:, None]).square().mean().backward()
+    optimizer.step()
+weight = model.module.weight.item()
+assert len(rows_of(feed(rank=0, world_size=1))) == 5
+save(dist.get_rank(), seen, weight)
+dist.barrier()
+dist.destroy_process_group()
+"""
 FABRIC = """
 from lightning_fabric import Fabric
 fabric = Fabric(accelerator="cpu", devices=2)
@@ -42,6 +58,26 @@ fabric.launch()
 batches = feed() if kind == "loader" else fabric.setup_dataloaders(feed(drop_last=False))
 save(fabric.global_rank, rows_of(batches))
 fabric.barrier()
+"""
+TRAINER = """
+import lightning, torch
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.seen = []
+    def training_step(self, batch, i):
+        self.seen.append(batch.rows.tolist())
+        return self.layer(batch["x"].float()[:, None]).mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-3)
+    def on_train_end(self):
+        save(self.global_rank, self.seen, self.layer.weight.item())
+quiet = dict.fromkeys(
+    ["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False
+)
+trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, **quiet)
+trainer.fit(Module(), feed() if kind == "loader" else feed(drop_last=False))
 """
 ACCELERATE = """
 from accelerate import Accelerator, DataLoaderConfiguration
@@ -62,7 +98,7 @@ def path(tmp_path_factory):
 
 
 def run(script, path, kind, folder, in_torchrun):
-    """Run a script in two processes: the batches of each."""
+    """Run a script in two processes: the batches of each, and the weight that each ends with."""
     (folder / "loop.py").write_text(LOOP + script)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*(torchrun if in_torchrun else []), folder / "loop.py", path, kind, folder / "rank"]
@@ -76,11 +112,6 @@ def run(script, path, kind, folder, in_torchrun):
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
-    return read_batches(folder)
-
-
-def read_batches(folder):
-    """What both processes have saved; their weights are the same."""
     found = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert found[0][1] == found[1][1]
     return [batches for batches, _ in found]
@@ -92,34 +123,9 @@ def assert_shared(shares):
     assert sorted(rows) == list(range(N_ROWS))
 
 
-def train_by_a_plain_loop(path, folder, rank):
-    """What torchrun starts in each process, without its imports."""
-    batches = TraceLoader(path, ["x"], 8, shuffle=True)  # made before the process group
-    assert len(batches) == 5
-    meeting = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    assert len(batches) == 3
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    seen = []
-    for batch in batches:
-        seen.append(batch.rows.tolist())
-        optimizer.zero_grad()
-        model(batch["x"].float()[:, None]).square().mean().backward()
-        optimizer.step()
-    assert len(list(TraceLoader(path, ["x"], 8, shuffle=True, rank=0, world_size=1))) == 5
-    found = [seen, model.module.weight.item()]
-    (folder / f"rank-{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-@pytest.mark.timeout(120)
 def test_a_plain_loop_ends_on_all_ranks_with_the_same_weights(path, tmp_path):
     """As many batches on each, in a loader that was made before the process group."""
-    children = [start(partial(train_by_a_plain_loop, path, tmp_path, rank)) for rank in range(2)]
-    assert [wait(child) for child in children] == [0, 0]
-    shares = read_batches(tmp_path)
+    shares = run(DDP, path, "loader", tmp_path, in_torchrun=True)
     assert_shared(shares)
     assert [list(map(len, share)) for share in shares] == [[8, 7, 2], [8, 7, 1]]
 
@@ -128,6 +134,13 @@ def test_a_plain_loop_ends_on_all_ranks_with_the_same_weights(path, tmp_path):
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_processes_of_fabric_share_the_rows(path, tmp_path, kind):
     assert_shared(run(FABRIC, path, kind, tmp_path, in_torchrun=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["loader", "sampler"])
+@pytest.mark.skipif(not find_spec("lightning"), reason="lightning is not installed")
+def test_processes_of_a_trainer_share_the_rows(path, tmp_path, kind):
+    assert_shared(run(TRAINER, path, kind, tmp_path, in_torchrun=False))
 
 
 @pytest.mark.slow
