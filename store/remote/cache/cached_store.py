@@ -135,7 +135,6 @@ class CachedStore:
             except CorruptError:
                 await self.check_same()
                 raise
-            self._whole.add(path)
 
     async def check_same(self) -> None:
         """Raise NotFoundError if another store is at the address now."""
@@ -159,9 +158,11 @@ class CachedStore:
         Nothing else names the bytes of chunks: with the checksums of another store that was put at
         the address, its chunks would be taken for those of this one.
         """
+        self._whole.discard(path)  # what is refused is no one's to read
         await asyncio.to_thread(self._fetch_whole, path)
         if path.startswith("_checksums/"):
             await self.check_same()
+        self._whole.add(path)
 
     def _fetch_whole(self, path: str) -> None:
         """Fetch the files of a small array.
