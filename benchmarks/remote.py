@@ -168,7 +168,7 @@ def once_opened(opened: Opened, cpu_s: list[float], number: int) -> float:
     with opened(number) as epoch:
         before = processor_s()
         seconds = clocks(epoch)[0]
-        # that of the turn before may have ended meanwhile: it is in no difference
+        # that of the turn before may have ended: it is in no difference
         after = processor_s()
         cpu_s.append(sum(after[one] - before.get(one, 0.0) for one in after))
         return seconds

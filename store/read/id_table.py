@@ -67,7 +67,7 @@ class IdTable:
         return found
 
     def following(self, look: Callable[[], Found]) -> Found:
-        """What is looked up in the runs; again, if a commit has merged them meanwhile."""
+        """What is looked up in the runs; again, if a commit merged them in between."""
         while True:
             tried = self.manifest
             try:

@@ -141,7 +141,7 @@ class Slab:
 
 
 def write_at(fd: int, parts: Sequence[memoryview], position: int) -> None:
-    """Write all of some parts, one behind the other; raises OSError."""
+    """Write all of some parts, one after the other; raises OSError."""
     todo = deque(parts)
     while todo:
         written = os.pwritev(fd, [*islice(todo, MOST_PARTS)], position)
