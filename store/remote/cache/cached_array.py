@@ -256,7 +256,7 @@ class CachedArray(Array):
         sizes = state.index.sizes[some] if self.layout.codec else self.layout.chunk_bytes
         if (positions + sizes).max(initial=0) > len(state.memory):  # the slab has grown
             self._chunks.state = None
-            return self._attempt(some, read)
+            return None
 
         def is_unchanged() -> bool:
             return bool((state.index.words[some] == words).all()) and state.index.is_current()

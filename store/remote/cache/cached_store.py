@@ -198,10 +198,12 @@ class CachedStore:
         is_checked = array.layout.path.startswith("_offsets/")
         directory = StoreDirectory.at(self.root)
         reader = open_array(directory, array, check=self.manifest if is_checked else None)
-        reader.open_shards(range(array.n_shards))
-        if is_checked:
+        try:
+            reader.open_shards(range(array.n_shards))
             for fault in reader.faults(0, array.layout.n_chunks(array.n_places)):
                 raise fault
+        except CorruptError as error:
+            raise CorruptError(f"{self.url}: {error}") from error
 
 
 def _small_bytes(array: StoredArray, shard: int) -> int:

@@ -37,7 +37,7 @@ class Slab:
     """A file of slots; nothing here has a lock.
 
     The last slot ends at `n_bytes` at most; of them, `free_bytes` are nobody's. The file has
-    `file_bytes`, and grows when slots are taken.
+    `file_bytes`, and grows when it is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,15 +91,14 @@ class Slab:
             self._free.appendleft((start, stop))
         self._free.extend(rests)
         self.free_bytes -= sum(sizes)
-        if positions:
-            self._grow(max(map(sum, zip(positions, sizes, strict=True))))
         return positions
 
     def _grow(self, n_bytes: int) -> None:
         """Have the file be at least so large; readers map what they know of, and it again."""
         if n_bytes > self.file_bytes:
-            self.file_bytes = -(-n_bytes * 5 // 4 // GROWTH_BYTES) * GROWTH_BYTES
-            os.ftruncate(self.fd, self.file_bytes)
+            file_bytes = -(-n_bytes * 5 // 4 // GROWTH_BYTES) * GROWTH_BYTES
+            os.ftruncate(self.fd, file_bytes)
+            self.file_bytes = file_bytes
 
     def _join(self) -> None:
         """Make one span of those that touch."""
@@ -131,6 +130,7 @@ class Slab:
     def write(self, chunks: Sequence[memoryview], positions: np.ndarray) -> None:
         """Write chunks into their slots, at int64 `(n,)`; raises OSError, e.g. on a full disk."""
         stops = positions + np.array([*map(len, chunks)], np.int64)
+        self._grow(int(stops.max(initial=0)))
         heads = np.flatnonzero(np.append(-1, stops[:-1]) != positions).tolist()
         for first, last in pairwise([*heads, len(chunks)]):
             write_at(self.fd, chunks[first:last], int(positions[first]))
