@@ -42,8 +42,9 @@ from store.remote.cache.chunk_index import (
     n_cells,
     positions_of,
 )
-from store.remote.cache.fetcher_client import NEVER, SLAB_FILE, Mirror
+from store.remote.cache.fetcher_client import SLAB_FILE, Mirror
 from store.remote.cache.location import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
+from store.remote.cache.uses import UNKNOWN
 
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 
@@ -90,7 +91,7 @@ class Chunks:
         for n in range(ATTEMPTS):
             if n or known is not None:  # perhaps it writes into a directory that was removed
                 self.mirror.drop_link()
-            file = self.mirror.open_array(self.path)
+            file = self.mirror.index_of(self.path)
             with suppress(FileNotFoundError):  # another process has taken its place just now
                 self.state = found = CacheState(file, self.mirror.cache_dir / SLAB_FILE)
                 return found
@@ -333,13 +334,13 @@ class CachedArray(Array):
                 state.slab.advise(first, last, mmap.MADV_WILLNEED)
         if state.index.is_whole or (is_there and schedule.next_use is None):
             return
-        uses = np.full((len(chunks), 2), float(NEVER))
+        uses = np.full((len(chunks), 2), UNKNOWN)
         uses[:, 0] = (schedule.first + schedule.step * i[firsts]) * schedule.row_bytes
         if schedule.next_use is not None:
             base = chunks * array.layout.chunk_items
             last = np.minimum(array.n_places, base + array.layout.chunk_items) - 1
             uses[:, 1] = schedule.next_use(i[lasts], base, last) * schedule.row_bytes
-        times = np.tile(np.minimum(uses, NEVER).astype(np.int64), (len(planes), 1))
+        times = np.tile(np.minimum(uses, UNKNOWN).astype(np.int64), (len(planes), 1))
         now = schedule.now * schedule.row_bytes
         self.mirror.want(self.path, np.column_stack([some, times]), now)
         self._is_announced = True
@@ -404,7 +405,7 @@ class CachedSource(LocalSource):
         """Fetch a small array, and map its files at once: a map stays when a file goes."""
         numbers = range(array.array.n_shards)
         for _ in range(ATTEMPTS):
-            self.mirror.open_array(array.layout.path)
+            self.mirror.need_files(array.layout.path)
             with suppress(CorruptError):  # whoever fetched them was killed just now
                 array.open_shards(numbers)
                 return

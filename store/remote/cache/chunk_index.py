@@ -17,6 +17,7 @@ import numpy as np
 from store.format.contents import StoredArray
 from store.read.arrays.mapped_file import MappedFile
 from store.remote.cache.slab import BLOCK, slots
+from store.remote.cache.uses import UseTimes
 
 __all__ = [
     "CHUNK_MARGIN",
@@ -113,13 +114,8 @@ class WritableIndex:
     ----------
     words, sizes
         See `ChunkIndex`.
-    next_use
-        float64: when a chunk is needed; 0: not announced.
-    announced
-        Uses that are not over, the first before others: a cell, when it is needed, and when again
-        after that; float64 `(m, 3)`.
-    is_ahead, ahead_bytes
-        bool: it was fetched for an announced use that is not over; and the bytes of all these.
+    times
+        When the chunks are needed.
     pins
         int32: requests that wait for it, or whose reader is copying it.
     is_coming
@@ -149,10 +145,7 @@ class WritableIndex:
         if old is not None:
             old[:1] = 0
             _parts(old)[0][:] = 0
-        self.next_use = np.zeros(n)
-        self.announced = np.zeros((0, 3))
-        self.is_ahead = np.zeros(n, bool)
-        self.ahead_bytes = 0
+        self.times = UseTimes(self.sizes)
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
         self.was_here = np.zeros(n, bool)
@@ -167,49 +160,6 @@ class WritableIndex:
     def movable(self) -> np.ndarray:
         """The cells whose slots may be taken by others."""
         return np.flatnonzero((self.words != 0) & ~self.is_coming & (self.pins == 0))
-
-    def announce(self, uses: np.ndarray, clock: float) -> None:
-        """Note uses, as in `announced`; those of a chunk that were to come before stay."""
-        some = uses[:, 0].astype(np.int64)
-        known = self.next_use[some]
-        is_sooner = (known >= clock) & (known < uses[:, 1])
-        self.next_use[some] = np.where(is_sooner, known, uses[:, 1])
-        announced = np.concatenate([self.announced, uses])
-        self.announced = announced[np.argsort(announced[:, 1], kind="stable")]
-
-    def end_uses_before(self, past: float) -> None:
-        """Nobody tells of most uses: those that were announced for before `past` are over."""
-        self._end_uses(self.announced[:, 1] < past)
-
-    def end_uses_of(self, some: np.ndarray) -> None:
-        """Some cells have been read: the first use of each is over."""
-        announced = self.announced[:, 0].astype(np.int64)
-        is_first = self.announced[:, 1] <= self.next_use[announced]
-        self._end_uses(is_first & np.isin(announced, some))
-
-    def _end_uses(self, is_over: np.ndarray) -> None:
-        over, self.announced = self.announced[is_over], self.announced[~is_over]
-        if not len(over):
-            return
-        some = over[:, 0].astype(np.int64)
-        is_next = self.next_use[some] <= over[:, 1]
-        self.next_use[some[is_next]] = over[is_next, 2]
-        self._end_ahead(np.unique(some))
-        rest = self.announced[::-1]  # of several uses of a chunk the first is noted last
-        some = rest[:, 0].astype(np.int64)
-        self.next_use[some] = np.minimum(self.next_use[some], rest[:, 1])
-
-    def begin_ahead(self, some: np.ndarray) -> None:
-        """Cells, whose sizes are noted, are fetched for announced uses."""
-        self._end_ahead(some)
-        self.is_ahead[some] = True
-        self.ahead_bytes += int(self.sizes[some].sum())
-
-    def _end_ahead(self, some: np.ndarray) -> None:
-        """Cells, each once, are not needed any more for what they were fetched for."""
-        ended = some[self.is_ahead[some]]
-        self.is_ahead[ended] = False
-        self.ahead_bytes -= int(self.sizes[ended].sum())
 
     def adopt(self, other: "WritableIndex", some: np.ndarray) -> None:
         """Take the slots of cells over from the index of another state of the store."""
@@ -235,7 +185,7 @@ class WritableIndex:
         words = self.words[some]
         self._count(-int(are_here(words).sum()))
         self.words[some] = 0
-        self._end_ahead(some)
+        self.times.end_ahead(some)
         return positions_of(words)
 
     def slots(self, some: np.ndarray) -> np.ndarray:

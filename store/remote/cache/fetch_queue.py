@@ -23,8 +23,8 @@ from store.errors import StoreError, UnreachableError
 from store.remote.cache.cached_column import CachedColumn, Job
 from store.remote.cache.cached_store import CachedStore
 from store.remote.cache.chunk_index import are_here, n_cells
-from store.remote.cache.eviction import UNKNOWN, unknown_use
 from store.remote.cache.inventory import Inventory
+from store.remote.cache.uses import Uses, is_known, unknown_use
 from store.remote.cache.wants import Want, cut_wants
 from store.remote.objects.faults import disk_fault
 
@@ -264,13 +264,13 @@ class DiskCache:
         if ticket not in self._held:
             return
         self._held.remove(ticket)
-        index = ticket.column.index
+        times = ticket.column.index.times
         if ticket.is_announced:
-            index.end_uses_of(ticket.cells)
-        use = index.next_use[ticket.cells]
-        is_known = (use >= self.clock) & (use < UNKNOWN / 2)
+            times.end_of(ticket.cells)
+        use = times.next_use[ticket.cells]
+        is_to_come = (use >= self.clock) & is_known(use)
         last_used = unknown_use(next(self._ticks))
-        index.next_use[ticket.cells] = np.where(is_known, use, last_used)
+        times.next_use[ticket.cells] = np.where(is_to_come, use, last_used)
         self._unpin(ticket)
 
     def _unpin(self, ticket: Ticket) -> None:
@@ -299,19 +299,19 @@ class DiskCache:
         return self._offset
 
     def want(
-        self, column: CachedColumn, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
+        self, column: CachedColumn, uses: Uses, now: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Have cells fetched that will be needed: see `WritableIndex.announced`.
+        """Have cells fetched that will be needed.
 
         `now` is the time of the reader; `is_wanted` says whether it still reads.
         """
-        if not len(uses):
+        if not len(uses.cells):
             return
         self._move_clock(now)
         most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
-        found = float(are_here(column.index.words[uses[:, 0].astype(np.int64)]).mean())
+        found = float(are_here(column.index.words[uses.cells]).mean())
         self._found_share += (1 - MEMORY) * (found - self._found_share)
-        column.index.announce(uses, self.clock)
+        column.index.times.announce(uses, self.clock)
         for want in cut_wants(column, uses, most_bytes, is_wanted):
             heappush(self._wants, want)
         self._tell_of_room()
@@ -331,7 +331,7 @@ class DiskCache:
         """Note how far readers are, and which uses are over."""
         self.clock = max(self.clock, now)
         for column in self.columns.values():
-            column.index.end_uses_before(self._past)
+            column.index.times.end_before(self._past)
 
     def stats(self) -> Counts:
         """The counts now."""
@@ -351,7 +351,7 @@ class DiskCache:
             want = heappop(self._wants)
             if not want.is_wanted():
                 continue
-            closed = want.column.closed_shards(want.cells)
+            closed = want.column.closed_shards(want.uses.cells)
             if closed:
                 self._start(self._open_ahead(want, closed))
                 return
@@ -359,15 +359,15 @@ class DiskCache:
             if not len(missing):
                 continue
             jobs = None
-            n_ahead = sum(column.index.ahead_bytes for column in self.columns.values())
+            n_ahead = sum(column.index.times.ahead_bytes for column in self.columns.values())
             if not self._waiting and n_ahead < self._ahead_bytes:
                 # what is evicted for them is needed later than all of them
-                jobs = self._take_slots(want.column, missing, float(want.uses.max()))
+                jobs = self._take_slots(want.column, missing, float(want.uses.when.max()))
             if jobs is None:
                 heappush(self._wants, want)
                 self._may_have_room = False
             else:
-                want.column.index.begin_ahead(missing)
+                want.column.index.times.begin_ahead(missing)
                 self._jobs.extend(jobs)
             return
 

@@ -32,6 +32,7 @@ from store.remote.cache.fetch_queue import DiskCache, Ticket
 from store.remote.cache.fetcher_client import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.cache.inventory import BASE_BYTES
 from store.remote.cache.messages import PROTOCOL, pack, receive_from
+from store.remote.cache.uses import Uses
 from store.remote.objects.address import source_name
 from store.remote.objects.faults import disk_fault
 from store.remote.objects.objects import Objects, open_objects
@@ -322,22 +323,27 @@ class _Session:
         self, store: CachedStore, message: dict[str, Any], numbers: np.ndarray
     ) -> dict[str, Any]:
         """What a `Mirror` asks for."""
-        operation, path = message["op"], message.get("array", "")
-        if operation == "done":
-            self._release()
-        elif operation == "stats" and "array" not in message:
-            return {"stats": vars(self.cache.stats())}
-        elif operation == "stats":
-            return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
-        elif operation == "array" and store.stored(path).column is None:
-            await store.need_whole(path)
-        else:
-            column = await self.cache.column(store, path)
-            if operation == "need":
-                return await self._need(store, column, message, numbers)
-            if operation == "array":
+        path = message.get("array", "")
+        match message["op"]:
+            case "done":
+                self._release()
+            case "stats":
+                return {"stats": vars(self.cache.stats())}
+            case "bytes":
+                return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
+            case "files":
+                await store.need_whole(path)
+            case "index":
+                column = await self.cache.column(store, path)
                 return {"file": str(column.index.path)}
-            self._want(column, float(message["now"]), numbers.reshape(-1, 3).astype(float))
+            case "need":
+                column = await self.cache.column(store, path)
+                return await self._need(store, column, message, numbers)
+            case "want":
+                column = await self.cache.column(store, path)
+                self._want(column, float(message["now"]), numbers)
+            case other:
+                raise ValueError(f"expected a request that is known, found {other!r:.40}")
         return {}
 
     async def _need(
@@ -360,13 +366,14 @@ class _Session:
             self.cache.release(self.ticket)
             self.ticket = None
 
-    def _want(self, column: CachedColumn, now: float, uses: np.ndarray) -> None:
+    def _want(self, column: CachedColumn, now: float, numbers: np.ndarray) -> None:
+        cells, when, again = numbers.reshape(-1, 3).T
         n = len(column.index.words)
-        if len(uses) and not (uses[:, 0].min() >= 0 and uses[:, 0].max() < n):
+        if len(cells) and not (cells.min() >= 0 and cells.max() < n):
             raise ValueError(f"expected cells from 0 to {n}, found others")
         if self.offset is None:
             self.offset = self.cache.start_clock(now)
-        uses[:, 1:] += self.offset
+        uses = Uses(cells, when + self.offset, again + self.offset)
         self.cache.want(column, uses, now + self.offset, lambda: self.is_alive)
 
 

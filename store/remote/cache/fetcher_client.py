@@ -34,7 +34,6 @@ from store.reports import size_text
 
 __all__ = [
     "LOCK_FILE",
-    "NEVER",
     "SLAB_FILE",
     "SOCKET_FILE",
     "STORES_DIR",
@@ -53,7 +52,6 @@ TELL_S = 30.0  # without an answer, then the reader is told why it waits
 # a request is given up after so many fetching processes have died under it, for so many seconds
 ATTEMPTS = 5
 DYING_S = 20.0
-NEVER = 2**52  # as a time: it is not known
 # glibc gives what held an answer back to the kernel, which has to empty the pages of the next one
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**28), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
@@ -121,17 +119,21 @@ class Mirror:
         """Announce cells that will be needed.
 
         `uses` has a cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts
-        the bytes that are read before, from any beginning; `NEVER` is not known.
+        the bytes that are read before, from any beginning; `UNKNOWN` is not known.
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
-    def open_array(self, path: str) -> Path:
-        """Have the files of a small array be there, or the index of a column: that is returned."""
-        return Path(self._ask({"op": "array", "array": path}).get("file", ""))
+    def need_files(self, path: str) -> None:
+        """Have the files of a small array be there."""
+        self._ask({"op": "files", "array": path})
+
+    def index_of(self, path: str) -> Path:
+        """Have the index of a column be there."""
+        return Path(self._ask({"op": "index", "array": path})["file"])
 
     def object_bytes(self, path: str = "") -> int:
         """Bytes of the objects of an array, or of the whole store."""
-        return int(self._ask({"op": "stats", "array": path})["bytes"])
+        return int(self._ask({"op": "bytes", "array": path})["bytes"])
 
     def stats(self) -> dict[str, float]:
         """Counts of the fetching process since it started, and of this reader."""

@@ -12,9 +12,9 @@ import numpy as np
 from store.remote.cache.cached_column import CachedColumn, Cut, Job
 from store.remote.cache.cached_store import INDEX_DIR, CachedStore, is_state_of
 from store.remote.cache.chunk_index import WritableIndex, positions_of
-from store.remote.cache.eviction import UNKNOWN, choose_victims
 from store.remote.cache.fetcher_client import SLAB_FILE, STORES_DIR
 from store.remote.cache.slab import BLOCK, Slab, slots
+from store.remote.cache.uses import NO_READER, UNKNOWN, choose_victims
 
 __all__ = ["BASE_BYTES", "Inventory"]
 
@@ -130,12 +130,7 @@ class Inventory:
             job.is_void |= job.column.index is index
 
     def open_store(self, store: CachedStore) -> None:
-        """Keep the files of a store; take over what its other states have, if they have no reader.
-
-        A state that has grown has all shards of the state before, and more. Chunks that are taken
-        over are compared with their checksums before they are read, like all that an earlier
-        process has left here.
-        """
+        """Keep the files of a store, and have room for them."""
         self._open_folders.add(store.folder)
         self.folders.pop(store.folder, None)
         self.folders[store.folder] = store.fixed_bytes
@@ -161,6 +156,12 @@ class Inventory:
         return index
 
     def _take_over(self, store: CachedStore, path: str, index: WritableIndex) -> None:
+        """Take over what other states of the store have of a column, if they have no reader.
+
+        A state that has grown has all shards of the state before, and more. Chunks that are taken
+        over are compared with their checksums before they are read, like all that an earlier
+        process has left here.
+        """
         for folder in [one for one in self.folders if one not in self._open_folders]:
             other = self.indexes.get(folder / INDEX_DIR / path)
             if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
@@ -225,9 +226,9 @@ class Inventory:
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for index in indexes:
             some = index.movable()
-            uses = np.full(len(some), 2 * UNKNOWN)
+            uses = np.full(len(some), NO_READER)
             if index.is_open:
-                uses = index.next_use[some]
+                uses = index.times.next_use[some]
                 uses = np.where(uses < past, UNKNOWN, uses)  # nobody has announced it
             chosen = uses > needed_after
             found.append((some[chosen], uses[chosen]))

@@ -7,39 +7,39 @@ from itertools import count
 import numpy as np
 
 from store.remote.cache.cached_column import CachedColumn
+from store.remote.cache.uses import Uses
 
 __all__ = ["Want", "cut_wants"]
 
 
 @dataclass(order=True)
 class Want:
-    """Announced cells, int64 `(n,)`, ordered by when the first is needed: `use`.
+    """Announced uses, ordered by when the `first` is.
 
-    `uses` says when each is, float64 `(n,)`; `is_wanted`, whether who announced them still reads.
+    `is_wanted` says whether who announced them still reads.
     """
 
-    use: float
+    first: float
     column: CachedColumn = field(compare=False)
-    cells: np.ndarray = field(compare=False)
-    uses: np.ndarray = field(compare=False)
+    uses: Uses = field(compare=False)
     is_wanted: Callable[[], bool] = field(compare=False)
     tie: int = field(default_factory=count().__next__)
 
     def missing(self) -> np.ndarray:
         """The cells that are not here, and needed when it was announced; their shards are open."""
         index = self.column.index
+        cells = self.uses.cells
         # what was read meanwhile is needed later
-        some = index.missing(self.cells[index.next_use[self.cells] <= self.uses])
+        some = index.missing(cells[index.times.next_use[cells] <= self.uses.when])
         return some[self.column.sizes(some) > 0]
 
 
 def cut_wants(
-    column: CachedColumn, uses: np.ndarray, most_bytes: int, is_wanted: Callable[[], bool]
+    column: CachedColumn, uses: Uses, most_bytes: int, is_wanted: Callable[[], bool]
 ) -> Iterator[Want]:
-    """What is announced (see `WritableIndex.announced`), each of a few chunks."""
-    uses = uses[np.argsort(uses[:, 1], kind="stable")]
+    """What is announced, each of a few chunks."""
+    uses = uses.in_order()
     n = max(1, most_bytes // column.layout.chunk_bytes)
-    for first in range(0, len(uses), n):
-        some = uses[first : first + n, 0].astype(np.int64)
-        use = uses[first : first + n, 1]
-        yield Want(float(use[0]), column, some, use, is_wanted)
+    for first in range(0, len(uses.cells), n):
+        part = uses.part(slice(first, first + n))
+        yield Want(float(part.when[0]), column, part, is_wanted)

@@ -1,0 +1,115 @@
+"""When chunks are needed, as readers announce it, and which leave a cache that is full. Pure.
+
+Under a known order the next use of a chunk is exact, and evicting the one that is needed last is
+Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not known counts as needed
+later than all others, and the least recently used of those goes first.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["NO_READER", "UNKNOWN", "UseTimes", "Uses", "choose_victims", "is_known", "unknown_use"]
+
+UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
+NO_READER = 2 * UNKNOWN  # of a store that nobody has open
+
+
+def unknown_use(tick: float) -> float:
+    """The next use of a chunk that was used at `tick`, which nobody has announced."""
+    return UNKNOWN - tick
+
+
+def is_known(uses: np.ndarray) -> np.ndarray:
+    """Which uses were announced: bool `(n,)`."""
+    return uses < UNKNOWN / 2
+
+
+def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
+    """The chunks to evict, so that `wanted` bytes are free: indices, int64.
+
+    `next_use` is when each is needed next, float64 `(n,)`, `n_bytes` what it takes, int64 `(n,)`.
+    They are the fewest of those needed last; all, if it is not enough.
+    """
+    order = np.argsort(-next_use, kind="stable")
+    total = np.cumsum(n_bytes[order])
+    return order[: int(np.searchsorted(total, wanted)) + 1]
+
+
+class Uses(NamedTuple):
+    """Announced uses of cells, int64 `(n,)`: when each is, and when the cell is used `again` after
+    that, float64 `(n,)`; `UNKNOWN` if that is not known."""
+
+    cells: np.ndarray
+    when: np.ndarray
+    again: np.ndarray
+
+    def part(self, which: np.ndarray | slice) -> "Uses":
+        """Some of them: indices, a mask or a slice."""
+        return Uses(*(field[which] for field in self))
+
+    def in_order(self) -> "Uses":
+        """The first before others."""
+        return self.part(np.argsort(self.when, kind="stable"))
+
+
+class UseTimes:
+    """When the chunks of an array are needed, whose `sizes` are uint32 `(n_cells,)`.
+
+    Attributes
+    ----------
+    next_use
+        float64 `(n_cells,)`: when a chunk is needed; 0: not announced.
+    announced
+        Uses that are not over, the first before others.
+    ahead_bytes
+        Of the chunks that were fetched for a use that is not over.
+    """
+
+    def __init__(self, sizes: np.ndarray) -> None:
+        self.sizes = sizes
+        self.next_use = np.zeros(len(sizes))
+        self.announced = Uses(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        self.ahead_bytes = 0
+        self._is_ahead = np.zeros(len(sizes), bool)
+
+    def announce(self, uses: Uses, clock: float) -> None:
+        """Note uses; those of a chunk that were to come before stay."""
+        known = self.next_use[uses.cells]
+        is_sooner = (known >= clock) & (known < uses.when)
+        self.next_use[uses.cells] = np.where(is_sooner, known, uses.when)
+        both = zip(self.announced, uses, strict=True)
+        self.announced = Uses(*map(np.concatenate, both)).in_order()
+
+    def end_before(self, past: float) -> None:
+        """Nobody tells of most uses: those that were announced for before `past` are over."""
+        self._end(self.announced.when < past)
+
+    def end_of(self, cells: np.ndarray) -> None:
+        """Some cells have been read: the first use of each is over."""
+        uses = self.announced
+        is_first = uses.when <= self.next_use[uses.cells]
+        self._end(is_first & np.isin(uses.cells, cells))
+
+    def _end(self, is_over: np.ndarray) -> None:
+        over = self.announced.part(is_over)
+        if not len(over.cells):
+            return
+        self.announced = self.announced.part(~is_over)
+        is_next = self.next_use[over.cells] <= over.when
+        self.next_use[over.cells[is_next]] = over.again[is_next]
+        self.end_ahead(np.unique(over.cells))
+        rest = self.announced.part(slice(None, None, -1))  # the first of several is noted last
+        self.next_use[rest.cells] = np.minimum(self.next_use[rest.cells], rest.when)
+
+    def begin_ahead(self, cells: np.ndarray) -> None:
+        """Cells, each once, are fetched for announced uses."""
+        self.end_ahead(cells)
+        self._is_ahead[cells] = True
+        self.ahead_bytes += int(self.sizes[cells].sum())
+
+    def end_ahead(self, cells: np.ndarray) -> None:
+        """Cells, each once, are not needed any more for what they were fetched for."""
+        ended = cells[self._is_ahead[cells]]
+        self._is_ahead[ended] = False
+        self.ahead_bytes -= int(self.sizes[ended].sum())
