@@ -106,6 +106,7 @@ class Loader:
         seed: int = 0,
         *,
         rows: Rows | None = None,
+        where: str | None = None,
         num_workers: int = 0,
         drop_last: bool = False,
         select: Select | None = None,
@@ -121,6 +122,10 @@ class Loader:
         device: object = None,
     ) -> None:
         opened = open_joined(store, cache_bytes)
+        if where is not None:
+            if rows is not None:
+                raise ValueError("where: expected None with rows=..., found a filter")
+            rows = opened.where(where)
         given = None if rows is None else opened.check_rows(rows)
         check_arrays(arrays)
         if shuffle not in self.shuffles:
@@ -137,7 +142,7 @@ class Loader:
             if not is_integer(value) or value < least:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
         if follow and rows is not None:
-            raise ValueError("follow: expected False with rows=..., found True")
+            raise ValueError("follow: expected False with rows=... or where=..., found True")
         if weights is not None and shuffle is not True:
             raise ValueError(f"weights: expected shuffle=True with them, found {shuffle!r}")
         if replacement and weights is None:
@@ -500,6 +505,8 @@ class TraceLoader(Loader):
         Same seed, same orders.
     rows
         Rows to visit, for example of a split, as `TraceStore.read` takes them; all if None.
+    where
+        In place of `rows`, those that a filter means, as `TraceStore.where` takes it.
     num_workers
         Threads that read ahead; 0 reads each batch on demand, with all cores if it is large.
     drop_last

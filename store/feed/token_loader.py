@@ -60,9 +60,9 @@ class TokenLoader(Loader):
         Those to visit: "all"; "prompt" or "answer", by the column `prompt_len` (of a trace where it
         is negative, all); a ragged column of numbers, for the tokens where it is above 0; or a
         slice or a `RowRanges`, as `TraceStore.read` takes them for a ragged axis.
-    rows
-        The traces whose tokens are visited, for example of a split or `store.where(filter)`; all if
-        None.
+    rows, where
+        The traces whose tokens are visited: numbers, for example of a split, or a filter, as
+        `TraceStore.where` takes it; all if None.
     select
         Slices of item axes, see `TraceStore.read`; the tokens' axis is not among them.
     block, buffer
@@ -87,6 +87,7 @@ class TokenLoader(Loader):
         *,
         tokens: str | slice | RowRanges = "all",
         rows: Rows | None = None,
+        where: str | None = None,
         num_workers: int = 0,
         drop_last: bool = False,
         select: Select | None = None,
@@ -115,6 +116,7 @@ class TokenLoader(Loader):
             shuffle,
             seed,
             rows=rows,
+            where=where,
             num_workers=num_workers,
             drop_last=drop_last,
             select=select,

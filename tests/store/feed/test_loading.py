@@ -49,6 +49,10 @@ def test_rows_restrict_the_loader(store_path):
     rows = np.array([3, 30, 4, 17])
     assert delivered(TraceLoader(store_path, ["label"], 3, rows=rows)) == rows.tolist()
     assert sorted(delivered(TraceLoader(store_path, ["label"], 3, True, rows=rows))) == sorted(rows)
+    chosen = TraceStore.open(store_path).where("label == 1").tolist()
+    assert delivered(TraceLoader(store_path, ["label"], 3, where="label == 1")) == chosen
+    with pytest.raises(ValueError, match="where: expected None with rows"):
+        TraceLoader(store_path, ["label"], 3, rows=rows, where="label == 1")
 
 
 def ranks(store, world_size, state=None, **options):

@@ -145,8 +145,7 @@ def test_which_tokens_are_chosen(tmp_path):
     assert values_of(store, tokens=slice(-1, None)) == [3, 6, 11, 12]
     ranges = RowRanges(np.array([1, 0, 0, 4, 0]), np.array([3, 0, 1, 9, 0]))
     assert values_of(store, tokens=ranges) == [1, 2, 11]
-    chosen = store.where("prompt_len == 2")
-    assert values_of(store, tokens="answer", rows=chosen) == [2, 3, 9, 10, 11]
+    assert values_of(store, tokens="answer", where="prompt_len == 2") == [2, 3, 9, 10, 11]
     assert values_of(store, tokens="all", rows=[4, 1]) == [12, 4, 5, 6]
     assert values_of(store, tokens="mask", rows=[3, 2, 1]) == [8, 11, 5]
     assert values_of(store, rows=[]) == []
