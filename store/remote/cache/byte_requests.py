@@ -35,19 +35,32 @@ def plan_requests(starts: np.ndarray, sizes: np.ndarray) -> list[Request]:
     than `MAX_REQUEST_BYTES`, unless one chunk is.
     """
     requests: list[Request] = []
-    chunks = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     n_wasted = 0
-    for i, (start, stop) in enumerate(chunks):
+    for run in _runs(starts, starts + sizes):
         if requests:
-            begin, end, first, _ = requests[-1]
-            n_wasted += start - end
-            joins = start - end <= MAX_GAP_BYTES and stop - begin <= MAX_REQUEST_BYTES
-            if joins and n_wasted <= MAX_WASTE * (stop - begin):
-                requests[-1] = Request(begin, stop, first, i + 1)
+            before = requests[-1]
+            joined = Request(before.start, run.stop, before.first, run.last)
+            gap = run.start - before.stop
+            n_wasted += gap
+            n_bytes = joined.stop - joined.start
+            joins = gap <= MAX_GAP_BYTES and n_bytes <= MAX_REQUEST_BYTES
+            if joins and n_wasted <= MAX_WASTE * n_bytes:
+                requests[-1] = joined
                 continue
         n_wasted = 0
-        requests.append(Request(start, stop, i, i + 1))
+        requests.append(run)
     return requests
+
+
+def _runs(starts: np.ndarray, stops: np.ndarray) -> Iterator[Request]:
+    """Chunks that touch as one, unless that is too large for a request; else each alone."""
+    heads = np.flatnonzero(np.append(-1, stops[:-1]) != starts)
+    ends = np.append(heads, len(starts))[1:]
+    if (stops[ends - 1] - starts[heads]).max(initial=0) > MAX_REQUEST_BYTES:
+        heads = np.arange(len(starts))
+        ends = heads + 1
+    runs = (starts[heads], stops[ends - 1], heads, ends)
+    return map(Request, *map(np.ndarray.tolist, runs))
 
 
 def cut_requests(requests: list[Request]) -> Iterator[tuple[int, int]]:

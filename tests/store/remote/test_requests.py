@@ -10,7 +10,7 @@ from store.remote.cache.byte_requests import (
     MAX_WASTE,
     plan_requests,
 )
-from store.remote.cache.eviction import choose_victims, unknown_use
+from store.remote.cache.uses import choose_victims, unknown_use
 from store.remote.cache.slab import Slab
 
 MB = 1024 * 1024
