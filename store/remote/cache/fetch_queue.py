@@ -28,7 +28,7 @@ from store.remote.cache.uses import Uses, is_known, unknown_use
 from store.remote.cache.wants import Want, cut_wants
 from store.remote.objects.faults import disk_fault
 
-__all__ = ["Counts", "DiskCache", "Ticket"]
+__all__ = ["Counts", "FetchQueue", "Ticket"]
 
 WAIT_S = 170.0  # for room
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
@@ -75,7 +75,7 @@ class Ticket:
     error: StoreError | None = None
 
 
-class DiskCache:
+class FetchQueue:
     """Brings chunks into a cache directory that may take `limit` bytes, and evicts others."""
 
     def __init__(self, directory: Path, limit: int) -> None:

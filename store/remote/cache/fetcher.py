@@ -28,7 +28,7 @@ from store.format.ranges import cells
 from store.remote.cache.cached_column import CachedColumn
 from store.remote.cache.cached_store import CachedStore, state_digest
 from store.remote.cache.chunk_index import CHUNK_MARGIN
-from store.remote.cache.fetch_queue import DiskCache, Ticket
+from store.remote.cache.fetch_queue import FetchQueue, Ticket
 from store.remote.cache.fetcher_client import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.cache.inventory import BASE_BYTES
 from store.remote.cache.messages import PROTOCOL, pack, receive_from
@@ -124,7 +124,7 @@ class Server:
         self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
-        self.cache = DiskCache(directory, self.default_limit)
+        self.cache = FetchQueue(directory, self.default_limit)
 
     def run(self, then: Callable[[], None] = lambda: None) -> None:
         """Answer until nobody has been connected for `IDLE_S`; `then` is called at the end."""
