@@ -16,14 +16,14 @@ from store.read.arrays.file_array import OpenShard
 from store.read.arrays.raw_array import RawArray
 from store.read.directory import StoreDirectory, local_path
 
-__all__ = ["MAX_MAPS", "Cache", "LocalSource", "address_of", "open_array", "open_source"]
+__all__ = ["MAX_MAPS", "LocalSource", "MirrorLike", "address_of", "open_array", "open_source"]
 
 MAX_MAPS = 1024
 ADDRESSES = "store.remote.cache.cached_array"  # the module whose `open_address` opens them
 _ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
 
 
-class Cache(Protocol):
+class MirrorLike(Protocol):
     """What brings the chunks of a store at an address: `Mirror` of `fetcher_client.py`.
 
     It may take `limit` bytes (None: it has chosen), and a read asks for `portion_bytes` at a time.
@@ -41,12 +41,12 @@ class Cache(Protocol):
 class LocalSource:
     """A store whose files are here.
 
-    They may be read without a look at their checksums if it is trusted. The cache of a store at an
-    address is what brings its chunks; else None.
+    They may be read without a look at their checksums if it is trusted. The mirror of a store at an
+    address brings its chunks; else None.
     """
 
     is_trusted = True
-    cache: Cache | None = None
+    mirror: MirrorLike | None = None
 
     def __init__(self, directory: StoreDirectory) -> None:
         self.directory = directory

@@ -370,7 +370,7 @@ class CachedSource(LocalSource):
 
     def __init__(self, mirror: Mirror) -> None:
         super().__init__(StoreDirectory.of_mirror(mirror.root))
-        self.cache = self.mirror = mirror
+        self.mirror: Mirror = mirror
 
     def __reduce__(self) -> tuple:
         return CachedSource, (self.mirror,)
