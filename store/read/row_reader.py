@@ -27,7 +27,7 @@ from store.read.batches.tensors import ColumnValues, as_numbers, as_tensor, ragg
 from store.read.id_table import IdTable
 from store.read.plan import ColumnPart, ReadPlan
 from store.read.row_location import LocatedRows, Offsets, find_rows, locate_rows
-from store.read.source import LocalSource
+from store.read.source import StoreSource
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class RowReader:
     """
 
     def __init__(
-        self, source: LocalSource, manifest: Manifest, cache_bytes: int | None, check: bool
+        self, source: StoreSource, manifest: Manifest, cache_bytes: int | None, check: bool
     ) -> None:
         self.source = source
         self.manifest = manifest

@@ -38,7 +38,7 @@ from store.read.joined.union import (
     plan_joined,
     unite_columns,
 )
-from store.read.source import MAX_MAPS, LocalSource
+from store.read.source import MAX_MAPS, StoreSource
 from store.read.store import TraceStore
 from store.read.trace import TraceIds
 
@@ -102,7 +102,7 @@ def row_cuts(store: TraceStore) -> np.ndarray:
     return np.cumsum([0, *map(len, parts_of(store))])
 
 
-class JoinedSource(LocalSource):
+class JoinedSource(StoreSource):
     """Opens arrays of several stores as one."""
 
     def __init__(self, stores: Sequence[TraceStore]) -> None:
@@ -158,7 +158,7 @@ class JoinedSource(LocalSource):
         max_maps: int = MAX_MAPS,
         check: Manifest | None = None,
     ) -> Array:
-        """See `LocalSource`; each store checks its own part."""
+        """See `StoreSource`; each store checks its own part."""
         if array.column is not None:
             return self._open_column(array, array.column, cache or ChunkCache(0), max_maps)
         if array.axis is not None:
@@ -186,11 +186,11 @@ class JoinedSource(LocalSource):
         return np.concatenate([np.zeros(1, np.int64), *moved])
 
     def file_bytes(self, path: str = "") -> int:
-        """See `LocalSource`."""
+        """See `StoreSource`."""
         return sum(store.file_bytes(path or None) for store in self.stores)
 
-    def committed(self) -> tuple[LocalSource, Manifest]:
-        """See `LocalSource`."""
+    def committed(self) -> tuple[StoreSource, Manifest]:
+        """See `StoreSource`."""
         stores = [store.refresh() for store in self.stores]
         is_same = all(one is other for one, other in zip(stores, self.stores, strict=True))
         now = self if is_same else JoinedSource(stores)

@@ -33,7 +33,7 @@ from store.read.arrays.mapped_file import MappedFile
 from store.read.arrays.raw_array import RawArray
 from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.directory import StoreDirectory
-from store.read.source import MAX_MAPS, LocalSource
+from store.read.source import MAX_MAPS, StoreSource
 from store.remote.cache.chunk_index import (
     CHUNK_MARGIN,
     ChunkIndex,
@@ -360,7 +360,7 @@ class CachedArray(Array):
         return state is not None and state.index.is_whole
 
 
-class CachedSource(LocalSource):
+class CachedSource(StoreSource):
     """A store at an address.
 
     Chunks of columns are fetched as they are read; other arrays, which are small, at once.
@@ -382,7 +382,7 @@ class CachedSource(LocalSource):
     def file_bytes(self, path: str = "") -> int:
         return self.mirror.object_bytes(path)
 
-    def committed(self) -> tuple[LocalSource, Manifest]:
+    def committed(self) -> tuple[StoreSource, Manifest]:
         return open_address(self.mirror.url, self.mirror.cache_dir, self.mirror.limit)
 
     def open_array(
@@ -413,7 +413,7 @@ class CachedSource(LocalSource):
 
 def open_address(
     url: str, cache_dir: str | Path | None, limit: int | None
-) -> tuple[LocalSource, Manifest]:
+) -> tuple[StoreSource, Manifest]:
     """The store at an address, cached, and what is committed there; see `TraceStore.open`."""
     folder = chosen_dir(cache_dir)
     prepare_dir(folder)
