@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["RowReader"]
 
 # of a store, shared by its arrays, which may hold as many again that were closed lately
-MAX_MAPS = 16_384
+MAX_STORE_MAPS = 16_384
 CACHE_BYTES = 64 * 1024 * 1024
 Timed = TypeVar("Timed", ReadOptions, Schedule)
 
@@ -91,7 +91,7 @@ class RowReader:
     def _open(self, key: str, array: StoredArray) -> Array:
         if self._pid != os.getpid():
             self._forget()
-        max_maps = MAX_MAPS // (len(self.manifest.schema.stored) * 2 + 8)
+        max_maps = MAX_STORE_MAPS // (len(self.manifest.schema.stored) * 2 + 8)
         check = self.manifest if self.check else None
         opened = self.source.open_array(array, self.cache, max_maps, check)
         return self._arrays.setdefault(key, opened)

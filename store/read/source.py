@@ -16,9 +16,9 @@ from store.read.arrays.file_array import OpenShard
 from store.read.arrays.raw_array import RawArray
 from store.read.directory import StoreDirectory, local_path
 
-__all__ = ["MAX_MAPS", "MirrorLike", "StoreSource", "address_of", "open_array", "open_source"]
+__all__ = ["MAX_ARRAY_MAPS", "MirrorLike", "StoreSource", "address_of", "open_array", "open_source"]
 
-MAX_MAPS = 1024
+MAX_ARRAY_MAPS = 1024  # shards of one array that stay mapped, unless a reader says how many
 ADDRESSES = "store.remote.cache.cached_array"  # the module whose `open_address` opens them
 _ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
 
@@ -61,7 +61,7 @@ class StoreSource:
         self,
         array: StoredArray,
         cache: ChunkCache | None = None,
-        max_maps: int = MAX_MAPS,
+        max_maps: int = MAX_ARRAY_MAPS,
         check: Manifest | None = None,
     ) -> Array:
         """The reader of an array; no file is opened until items are read.
@@ -142,4 +142,4 @@ def open_array(
 ) -> RawArray | CompressedArray:
     """The reader of an array whose files are here; see `StoreSource.open_array`."""
     source = StoreSource(directory)
-    return source.open_files(array, None, MAX_MAPS, source.sums(array, check))
+    return source.open_files(array, None, MAX_ARRAY_MAPS, source.sums(array, check))

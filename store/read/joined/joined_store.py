@@ -38,7 +38,7 @@ from store.read.joined.union import (
     plan_joined,
     unite_columns,
 )
-from store.read.source import MAX_MAPS, StoreSource
+from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.read.store import TraceStore
 from store.read.trace import TraceIds
 
@@ -155,7 +155,7 @@ class JoinedSource(StoreSource):
         self,
         array: StoredArray,
         cache: ChunkCache | None = None,
-        max_maps: int = MAX_MAPS,
+        max_maps: int = MAX_ARRAY_MAPS,
         check: Manifest | None = None,
     ) -> Array:
         """See `StoreSource`; each store checks its own part."""

@@ -33,7 +33,7 @@ from store.read.arrays.mapped_file import MappedFile
 from store.read.arrays.raw_array import RawArray
 from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.directory import StoreDirectory
-from store.read.source import MAX_MAPS, StoreSource
+from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.remote.cache.chunk_index import (
     CHUNK_MARGIN,
     ChunkIndex,
@@ -389,7 +389,7 @@ class CachedSource(StoreSource):
         self,
         array: StoredArray,
         cache: ChunkCache | None = None,
-        max_maps: int = MAX_MAPS,
+        max_maps: int = MAX_ARRAY_MAPS,
         check: Manifest | None = None,
     ) -> Array:
         if array.column is not None:
