@@ -31,7 +31,7 @@ from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.item_location import ChunkParts, Located
 from store.read.arrays.mapped_file import MappedFile
 from store.read.arrays.raw_array import RawArray
-from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.directory import StoreDirectory
 from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.remote.cache.chunk_index import (
@@ -169,7 +169,7 @@ class CachedArray(Array):
         self._is_announced = False
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`: always a copy, as what is in a slot changes."""
         planes = self.planes(select).ravel()
@@ -186,7 +186,7 @@ class CachedArray(Array):
         starts: np.ndarray,
         stops: np.ndarray,
         planes: np.ndarray,
-        select: Select,
+        select: ItemSlices,
         options: ReadOptions,
     ) -> np.ndarray:
         """Read so much at a time as the cache has room for."""
@@ -209,7 +209,7 @@ class CachedArray(Array):
         starts: np.ndarray,
         stops: np.ndarray,
         planes: np.ndarray,
-        select: Select,
+        select: ItemSlices,
         options: ReadOptions,
     ) -> tuple[np.ndarray, Read]:
         """The cells that ranges of places need, and how they are read."""
@@ -275,7 +275,7 @@ class CachedArray(Array):
         """Whether one of some cells was not compared with its checksum since it was opened."""
         return self._is_doubted is not None and bool(self._is_doubted[some].any())
 
-    def planes(self, select: Select) -> np.ndarray:
+    def planes(self, select: ItemSlices) -> np.ndarray:
         return super().planes(select) if self.layout.split_axes else ONE_PLANE
 
     def faults(
@@ -313,7 +313,7 @@ class CachedArray(Array):
             raise DamagedItemsError(str(error), items) from error
 
     def advise_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:
         """See `Array`: the kernel is told of chunks that are here, the cache of the others."""
         planes = self.planes(select).ravel()
