@@ -13,7 +13,7 @@ from store.format.contents import WORKING_DIR, StoredArray, run_arrays, run_name
 from store.format.ids import Run, build_run, hash_ids
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import RUN_INFO, ArrayInfo, array_json, group_json
-from store.read.arrays.array import Array
+from store.read.arrays.file_array import FileArray
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
 from store.read.source import StoreSource, open_array
@@ -73,7 +73,7 @@ class ArrayWriter:
         """Items in whole chunks, which are written."""
         return self._n_items - self._n_pending
 
-    def _read_tail(self, committed: Array) -> None:
+    def _read_tail(self, committed: FileArray) -> None:
         """Put the committed tail's whole chunks into a builder; its other items become pending."""
         layout = self.layout
         number = self._n_items // layout.shard_items

@@ -5,7 +5,7 @@ of items that the manifest states, so nothing beyond a commit is ever seen. Item
 number and looked for at their places (`store.read.row_location`); without segments the two are one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from store.format.contents import StoredArray
 from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.item_location import Located, locate, next_use_of_places
 from store.read.arrays.read_options import DEFAULT, UNKNOWN, ItemSlices, ReadOptions, Schedule
-from store.read.arrays.shard import CompressedShard, RawShard
 
 __all__ = ["Array"]
 
@@ -58,15 +57,6 @@ class Array:
     ) -> np.ndarray:
         """The items of one read, one after the other."""
         raise NotImplementedError
-
-    def shard(self, number: int) -> RawShard | CompressedShard:
-        """A shard, mapped; views of it outlive its being closed here."""
-        raise NotImplementedError
-
-    def open_shards(self, numbers: Iterable[int]) -> None:
-        """Open shards before memory is taken for items: there must be files that hold them."""
-        for number in dict.fromkeys(numbers):
-            self.shard(number)
 
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None

@@ -1,7 +1,7 @@
 """What arrays have in common whose shards are files here: maps, checksums, advice to the kernel."""
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -53,7 +53,7 @@ class FileArray(Array, Generic[ShardType]):
         self.close_shards()
 
     def shard(self, number: int) -> ShardType:
-        """See `Array`."""
+        """A shard, mapped; views of it outlive its being closed here."""
         shard = self._shards.get(number)
         if shard is None:
             shard = self._open_file(number) if self._opener is None else self._opener(number)
@@ -61,6 +61,11 @@ class FileArray(Array, Generic[ShardType]):
             for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
                 self._shards.pop(oldest, None)
         return shard
+
+    def open_shards(self, numbers: Iterable[int]) -> None:
+        """Open shards before memory is taken for items: there must be files that hold them."""
+        for number in dict.fromkeys(numbers):
+            self.shard(number)
 
     def _open_file(self, number: int) -> ShardType:
         items = self.array.items_of_shard(number)

@@ -14,6 +14,7 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.segments import Segments
 from store.read.arrays.array import Array
+from store.read.arrays.file_array import FileArray
 from store.read.arrays.item_location import Located
 from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.arrays.shard import CompressedShard, RawShard
@@ -60,7 +61,7 @@ class HeldArray(Array):
 class LinkedShards:
     """The shards of arrays of equal layouts, numbered through: those of one array of segments."""
 
-    def __init__(self, array: StoredArray, parts: Sequence[Array]) -> None:
+    def __init__(self, array: StoredArray, parts: Sequence[FileArray]) -> None:
         self._array = array
         self._parts = parts
         counts = [part.array.n_shards for part in parts]

@@ -23,6 +23,7 @@ from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID, Schema
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.file_array import FileArray
 from store.read.directory import StoreDirectory
 from store.read.joined.joined_arrays import HeldArray, LinkedShards, RoutedArray
 from store.read.joined.joined_ids import (
@@ -174,7 +175,8 @@ class JoinedSource(StoreSource):
         parts = [store.reader.column(name) for store in stores]
         if name not in self._linked or not parts:
             return RoutedArray(array, parts)
-        return self.open_files(array, cache, max_maps, None, LinkedShards(array, parts).open)
+        linked = LinkedShards(array, cast("list[FileArray]", parts))  # no mirror is among them
+        return self.open_files(array, cache, max_maps, None, linked.open)
 
     def _offsets(self, axis: str) -> np.ndarray:
         parts = [store.reader.offsets(axis).read_checked() for store in self.stores]
