@@ -8,7 +8,7 @@ import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.ranges import cells, join_ranges
+from store.format.ranges import chunks_touched, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_sums import CheckedChunks, ChunkSums
 from store.read.arrays.copies import selected_runs
@@ -135,7 +135,7 @@ class FileArray(Array, Generic[ShardType]):
         """
         if self._checked.has_all:
             return
-        chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
+        chunks = np.unique(chunks_touched(starts, stops, self.layout.chunk_items)[1])
         self.open_shards((chunks // self.layout.shard_chunks).tolist())
         self._check_chunks(chunks, self.planes(select).ravel(), options)
 

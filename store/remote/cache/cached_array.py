@@ -24,7 +24,7 @@ from store.errors import (
 from store.format.codecs import parse_codec
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest, read_manifest
-from store.format.ranges import cells, count_cells, cut_ranges, join_ranges
+from store.format.ranges import chunks_touched, count_touched, cut_ranges, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.compressed_array import CompressedArray
@@ -319,7 +319,7 @@ class CachedArray(Array):
         planes = self.planes(select).ravel()
         array = self.array
         state = self._chunks.current()
-        i, all_chunks = cells(starts, stops, array.layout.chunk_items)
+        i, all_chunks = chunks_touched(starts, stops, array.layout.chunk_items)
         # a chunk that many rows share is one announcement: its first use, and that after its last
         chunks, firsts = np.unique(all_chunks, return_index=True)
         lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
@@ -438,13 +438,13 @@ def plan_portions(
     """
     chunk_items = array.layout.chunk_items
     most = max(1, n_bytes // ((array.layout.chunk_bytes + CHUNK_MARGIN) * n_planes))
-    counts = count_cells(starts, stops, chunk_items)
+    counts = count_touched(starts, stops, chunk_items)
     if counts.sum() <= most:
         yield starts, stops
         return
     if counts.max() > most:
         _, starts, stops, _ = cut_ranges(starts, stops, most * chunk_items)
-        counts = count_cells(starts, stops, chunk_items)
+        counts = count_touched(starts, stops, chunk_items)
     first = 0
     n = 0
     for i, count in enumerate(counts.tolist()):

@@ -24,7 +24,7 @@ import numpy as np
 
 from store.errors import DamagedItemsError, StoreError, VersionError
 from store.format.manifest import GROUP_FILE
-from store.format.ranges import cells
+from store.format.ranges import chunks_touched
 from store.remote.cache.cached_column import CachedColumn
 from store.remote.cache.cached_store import CachedStore, state_digest
 from store.remote.cache.chunk_index import CHUNK_MARGIN
@@ -377,7 +377,7 @@ def _expand(runs: np.ndarray, n: int) -> np.ndarray:
         firsts[0] < 0 or (stops < firsts).any() or (firsts[1:] < stops[:-1]).any() or stops[-1] > n
     ):
         raise ValueError(f"expected rising ranges of cells up to {n}, found others")
-    return cells(firsts, stops, 1)[1]
+    return chunks_touched(firsts, stops, 1)[1]
 
 
 def _default_limit(directory: Path) -> int:
