@@ -35,7 +35,7 @@ __all__ = [
     "auprc_interval",
     "auroc_interval",
     "clustered_variance",
-    "mean_components",
+    "mean_placement_values",
     "metric_intervals",
     "share_interval",
 ]
@@ -65,7 +65,7 @@ def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
     It is Newcombe's score interval (2006, method 5, doi:10.1002/sim.2324), see `score_interval`,
     with DeLong's variance of questions. It is .5 to .5 for constant scores.
     """
-    positive, negative = mean_components(labels, scores)
+    positive, negative = mean_placement_values(labels, scores)
     area = float(positive.mean())
     deviations = positive - area, negative - area
     if area == 0.5 and not np.any(deviations[0]):
@@ -331,13 +331,13 @@ def ece_of(bins: Scores, n_rows: int) -> Scores:
     return np.abs(bins).sum(axis=2).mean(axis=0) / n_rows
 
 
-def mean_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+def mean_placement_values(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Placement values of one run (n,), or their means over several (n_runs, n).
 
     They are the share of negatives below each positive, (n_positives,), and of positives above each
     negative, (n_negatives,); the mean of each is the AUROC (DeLong et al., 1988).
     """
-    runs = [_structural_components(labels, run) for run in np.atleast_2d(scores)]
+    runs = [_placement_values(labels, run) for run in np.atleast_2d(scores)]
     positive, negative = zip(*runs, strict=True)
     return np.mean(positive, axis=0), np.mean(negative, axis=0)
 
@@ -377,7 +377,7 @@ def without_each(
     return math.sqrt(1 - 1 / n_with) * sums / np.maximum(1, n_others)
 
 
-def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+def _placement_values(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Those of one run (n,); ties count one half."""
     check_scores(labels, scores)
     positive = labels == 1

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from models import CONTROLS
-from train.evaluate.intervals import clustered_variance, mean_components
+from train.evaluate.intervals import clustered_variance, mean_placement_values
 from train.evaluate.metrics import Labels, Questions, Scores, auroc, auroc_samples, mean_auroc
 from train.evaluate.results import (
     Contrast,
@@ -78,8 +78,8 @@ def delong_test(
     """
     if questions is None:
         questions = np.arange(len(labels))
-    positive_a, negative_a = mean_components(labels, a)
-    positive_b, negative_b = mean_components(labels, b)
+    positive_a, negative_a = mean_placement_values(labels, a)
+    positive_b, negative_b = mean_placement_values(labels, b)
     by_positive, by_negative = positive_a - positive_b, negative_a - negative_b
     difference = float(by_positive.mean())
     deviations = by_positive - difference, by_negative - difference
