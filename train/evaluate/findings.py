@@ -1,6 +1,7 @@
 """Every metric, comparison and verdict of a run, computed from its scores.
 
-NumPy arrays in, records out. Thresholds and the best of a group are chosen on validation.
+NumPy arrays in, records out; of the store only ids are read. Thresholds and the best of a group are
+chosen on validation.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from store.labels.rule import UNLABELLED, label_scores
 from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
-from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
@@ -57,7 +57,6 @@ __all__ = [
     "measure_elsewhere",
     "measure_left_out",
     "measure_method",
-    "read_truth",
 ]
 
 # majority ranks nothing, its AUROC is 0.5; perplexity ranks as mean_logprob does
@@ -208,13 +207,6 @@ def compare_all(
     scores = {name: test.scores[name] for name in [*models, *rivals]}
     comparisons = compare_pairs(test.labels, scores, pairs, test.questions, test.seed, controls)
     return comparisons, find_verdict(comparisons, models, rivals, margin)
-
-
-def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
-    """The column `score` of the test split (n_test,), which labels derive from; None without it."""
-    if missing_columns(data, ["score"]):
-        return None
-    return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
 def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: float) -> Cut:
