@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 from train.evaluate.metrics import (
     Areas,
     Labels,
-    Questions,
+    QuestionNumbers,
     Scores,
     brier,
     draw_folds,
@@ -73,7 +73,9 @@ def measure_recalibrated(
     return numbers
 
 
-def risks_at(labels: Labels, scores: Scores, questions: Questions, thresholds: NDArray) -> Scores:
+def risks_at(
+    labels: Labels, scores: Scores, questions: QuestionNumbers, thresholds: NDArray
+) -> Scores:
     """The risk of letting answers of `score < t` through, for each of the thresholds (k,).
 
     It is the share of its hallucinations that a question lets through, the mean over the questions
@@ -89,7 +91,7 @@ def risks_at(labels: Labels, scores: Scores, questions: Questions, thresholds: N
 
 
 def risk_threshold(
-    labels: Labels, scores: Scores, questions: Questions, risk: float
+    labels: Labels, scores: Scores, questions: QuestionNumbers, risk: float
 ) -> float | None:
     """The largest t whose rule "let `score < t` through" promises this risk on new questions.
 
@@ -106,7 +108,7 @@ def risk_threshold(
 
 
 def controlled_risk(
-    labels: Labels, scores: Scores, questions: Questions, threshold: float
+    labels: Labels, scores: Scores, questions: QuestionNumbers, threshold: float
 ) -> Areas:
     """What a threshold of `risk_threshold` does on other rows: the risk, and what is answered.
 
@@ -123,7 +125,7 @@ def controlled_risk(
 
 
 def keep_promise(
-    labels: Labels, scores: Scores, questions: Questions, risk: float, seed: int
+    labels: Labels, scores: Scores, questions: QuestionNumbers, risk: float, seed: int
 ) -> Areas:
     """The threshold of `risk_threshold` of all rows (n,), and what such thresholds do.
 

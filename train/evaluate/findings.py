@@ -21,7 +21,7 @@ from train.evaluate.frame import Frame
 from train.evaluate.intervals import auroc_interval, metric_intervals, share_interval
 from train.evaluate.metrics import (
     Labels,
-    Questions,
+    QuestionNumbers,
     Scores,
     drawn_counts,
     mean_auroc,
@@ -157,7 +157,7 @@ def count_splits(splits: Splits) -> SplitCounts:
 
 
 def with_intervals(
-    metrics: Metrics, labels: Labels, scores: Scores, questions: Questions, seed: int
+    metrics: Metrics, labels: Labels, scores: Scores, questions: QuestionNumbers, seed: int
 ) -> Metrics:
     """The metrics with the intervals of those that have one, of scores (n,) or (n_runs, n)."""
     intervals = metric_intervals(labels, scores, questions, seed)
@@ -226,7 +226,7 @@ def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: f
 
 
 def measure_elsewhere(
-    labels: Labels, scores: Scores, threshold: float, questions: Questions, seed: int
+    labels: Labels, scores: Scores, threshold: float, questions: QuestionNumbers, seed: int
 ) -> Metrics:
     """Every metric of one detector at a threshold that was chosen on other rows.
 
@@ -244,7 +244,7 @@ def measure_elsewhere(
 def bootstrap_predictions(
     labels: Labels,
     predicted: NDArray[np.bool_],
-    questions: Questions,
+    questions: QuestionNumbers,
     seed: int,
     n_resamples: int = 1000,
 ) -> dict[str, list[float]]:
