@@ -31,7 +31,7 @@ from store.traces.notes import Note, read_notes
 from store.view.answers import BINARY, Asked, Number, json_response, packed, raw_response
 from store.view.attention import attention_edges, edges_of_head, head_summary, head_values
 from store.view.columns import Table, json_number
-from store.view.describe import describe, short_names
+from store.view.describe import describe, distinct_names
 from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import Levels, levels_of
@@ -140,7 +140,7 @@ def page_file(request: Request) -> Response:
 def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, Any]:
     """Every store: its columns, and the generations that are open and committed."""
     described = []
-    names = short_names([snapshots.path.resolve() for snapshots in stores])
+    names = distinct_names([snapshots.path.resolve() for snapshots in stores])
     for name, snapshots in zip(names, stores, strict=True):
         newest, problem = newest_state(snapshots)
         shows = newest if request.query_params.get("newest") else snapshots.opened
