@@ -35,13 +35,13 @@ from store.remote.cache.messages import PROTOCOL, pack, receive_from
 from store.remote.objects.address import source_name
 from store.remote.objects.faults import disk_fault
 from store.remote.objects.objects import Objects, open_objects
+from store.system import FETCHER_THREADS
 
 __all__ = ["Server", "listen", "main"]
 
 IDLE_S = 2.0  # without a connection
 N_BACKLOG = 512
 POLL_S = 0.25
-N_THREADS = 16  # for tables of shards, and small files
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
 MAX_LOG_BYTES = 1024 * 1024
@@ -128,7 +128,7 @@ class Server:
     def run(self, then: Callable[[], None] = lambda: None) -> None:
         """Answer until nobody has been connected for `IDLE_S`; `then` is called at the end."""
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            self.loop.set_default_executor(ThreadPoolExecutor(N_THREADS))
+            self.loop.set_default_executor(ThreadPoolExecutor(FETCHER_THREADS))
             try:
                 runner.run(self._serve())
             except Exception:  # noqa: BLE001 - a defect: readers start another process
