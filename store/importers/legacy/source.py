@@ -131,7 +131,11 @@ class LegacySource(FileSource):
             )
 
     def _row(self, item: Given, traces: Traces, i: int) -> tuple[None, Row] | None:
-        """Return the row of a record, with the states of its sequence if it has one."""
+        """Return the row of a record, with the states of its sequence if it has one.
+
+        None for a sequence that is in the row of its graphs; but while the first whole record is
+        looked for, before the kind is known, it is a row as well.
+        """
         place = (item, i)
         if place in self._partners.joined and self._kind:
             return None
