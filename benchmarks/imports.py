@@ -113,12 +113,12 @@ def load_and_save(files: list[Path], out: Path) -> None:
 
 def import_files(files: list[Path], out: Path) -> None:
     from store.importers.files import given_files
-    from store.importers.legacy import ImportSource
+    from store.importers.legacy.source import LegacySource
     from store.importers.source import Options
     from store.write.build import build_store
 
     if files:
-        build_store(out / "s.zarr", ImportSource(given_files(files), Options()))
+        build_store(out / "s.zarr", LegacySource(given_files(files), Options()))
 
 
 if __name__ == "__main__":

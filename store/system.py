@@ -1,6 +1,8 @@
-"""Calls that not every operating system has, each beside the plain way that takes its place.
+"""What depends on the machine: calls that not every operating system has, each beside the plain way
+that takes its place, and how many threads there are.
 
-Only speed depends on them: without any of them the same bytes are read and written.
+Only speed depends on them: without any of the calls, and with one thread, the same bytes are read
+and written.
 """
 
 import ctypes
@@ -12,8 +14,10 @@ import sys
 __all__ = [
     "CHECK_THREADS",
     "DIRECT",
+    "FETCHER_THREADS",
     "FILE_THREADS",
     "SYNC_THREADS",
+    "TRANSFER_THREADS",
     "available_cores",
     "copy_threads",
     "end_with_parent",
@@ -29,6 +33,8 @@ DIRECT: int | None = getattr(os, "O_DIRECT", None)
 FILE_THREADS = 32  # reads past the page cache, which wait for the disk together
 SYNC_THREADS = 16  # flushes, of which a disk takes several at once
 CHECK_THREADS = 4  # two for each core of a small machine: one waits for the disk
+TRANSFER_THREADS = 8  # files that are pushed or pulled at a time
+FETCHER_THREADS = 16  # of the fetching process: tables of shards, and small files
 
 PR_SET_PDEATHSIG = 1  # of Linux
 

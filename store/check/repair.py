@@ -24,7 +24,7 @@ from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
 from store.read.directory import StoreDirectory
-from store.read.source import LocalSource
+from store.read.source import StoreSource
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_metadata, write_run
@@ -260,7 +260,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
 
 def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
     """The next state, after writing a new id table."""
-    ids = TraceStore(LocalSource(StoreDirectory.at(root)), manifest, check=True).ids[:]
+    ids = TraceStore(StoreSource(StoreDirectory.at(root)), manifest, check=True).ids[:]
     n_rows = len(ids)
     run = (0, n_rows)
     checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))

@@ -21,7 +21,7 @@ from store.importers.files import (
     find_given,
     of_older_formats,
 )
-from store.importers.legacy import ImportSource
+from store.importers.legacy.source import LegacySource
 from store.importers.openhaldet import OpenHalDetSource, is_openhaldet
 from store.importers.source import FileSource, Options
 from store.importers.vllm import VllmSource, is_vllm
@@ -197,7 +197,7 @@ def import_source(args: Command) -> FileSource:
     )
     max_bytes = int(args.max_file_gb * 1e9)
     if are_older:
-        return ImportSource(
+        return LegacySource(
             given,
             settings,
             keep_attention=args.keep_attention,

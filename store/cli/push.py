@@ -15,6 +15,7 @@ from store.remote.objects.objects import open_objects
 from store.remote.objects.parallel import Moved
 from store.remote.transfer.push import push_store, upload_s
 from store.reports import NOTHING_TO_DO, count, say, size_text
+from store.system import TRANSFER_THREADS
 
 __all__ = ["ADDRESSES", "CREDENTIALS", "Moving", "Push"]
 
@@ -46,7 +47,7 @@ class Moving(Command):
     endpoint: str | None = option(
         "address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL"
     )
-    jobs: int = option("files at a time", "N", positive, 8)
+    jobs: int = option("files at a time", "N", positive, TRANSFER_THREADS)
     timeout: float = option(
         "seconds that a request may take with all its repetitions; those that write large files "
         "get more (default: 120)",

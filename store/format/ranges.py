@@ -3,8 +3,8 @@
 import numpy as np
 
 __all__ = [
-    "cells",
-    "count_cells",
+    "chunks_touched",
+    "count_touched",
     "cut_ranges",
     "join_ranges",
     "packed_offsets",
@@ -42,20 +42,20 @@ def cut_ranges(
     first = starts // n
     if np.count_nonzero(first == (stops - 1) // n) == len(first):
         return None, starts, stops, first
-    owners, numbers = cells(starts, stops, n)
+    owners, numbers = chunks_touched(starts, stops, n)
     bases = numbers * n
     return owners, np.maximum(starts[owners], bases), np.minimum(stops[owners], bases + n), numbers
 
 
-def cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def chunks_touched(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """The chunks of `n` items that ranges touch, range by range: int64 ranges, int64 chunks."""
     first = starts // n
-    counts = count_cells(starts, stops, n)
+    counts = count_touched(starts, stops, n)
     i = np.repeat(np.arange(len(starts)), counts)
     ends = np.cumsum(counts)
     return i, np.arange(len(i)) + np.repeat(first - (ends - counts), counts)
 
 
-def count_cells(starts: np.ndarray, stops: np.ndarray, n: int) -> np.ndarray:
+def count_touched(starts: np.ndarray, stops: np.ndarray, n: int) -> np.ndarray:
     """How many chunks of `n` items each range touches: int64 `(n_ranges,)`."""
     return np.where(stops > starts, -(-stops // n) - starts // n, 0)

@@ -30,7 +30,7 @@ __all__ = [
     "given_files",
     "kind_of",
     "of_older_formats",
-    "short_names",
+    "relative_names",
 ]
 
 SAFETENSORS = ".safetensors"
@@ -239,7 +239,7 @@ def describe(kind: str) -> str:
     return others.get(kind, f"a {kind} file")
 
 
-def short_names(files: Sequence[Path]) -> list[str]:
+def relative_names(files: Sequence[Path]) -> list[str]:
     """Return the files' names below the folder that holds them all."""
     folders = [file.absolute().parent for file in files]
     root = os.path.commonpath(folders) if folders else "/"
@@ -254,7 +254,7 @@ def digest_given(given: Sequence[Given]) -> str:
 
 
 def _file_lines(given: Sequence[Given]) -> Iterator[str]:
-    names = short_names([item.path for item in given])
+    names = relative_names([item.path for item in given])
     for item, name in zip(given, names, strict=True):
         for file in item.files:
             stat = file.stat()

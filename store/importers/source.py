@@ -19,7 +19,7 @@ from store.errors import LockedError, NotFoundError, SchemaError
 from store.format.schema import Column, Schema
 from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.damage import DAMAGE, one_line
-from store.importers.files import Given, digest_given, short_names
+from store.importers.files import Given, digest_given, relative_names
 from store.importers.report import FileReport
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.rule import UNLABELLED, ScoreTable, label_scores
@@ -91,7 +91,7 @@ class FileSource(Source):
     ) -> None:
         self._options = options
         self.report = FileReport()
-        self._names = dict(zip(given, short_names([item.path for item in given]), strict=True))
+        self._names = dict(zip(given, relative_names([item.path for item in given]), strict=True))
         readable = given if ordered is None else ordered
         self._files = readable[options.part[0] - 1 :: options.part[1]]
         if given and not self._files:

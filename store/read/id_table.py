@@ -11,7 +11,7 @@ from store.format.contents import run_arrays, run_name
 from store.format.ids import Run, rows_of_hashes, rows_with_hash
 from store.format.manifest import Manifest, read_manifest
 from store.read.arrays.shard import RESTORE
-from store.read.source import LocalSource
+from store.read.source import StoreSource
 
 __all__ = ["IdTable", "check_run"]
 
@@ -24,7 +24,7 @@ class IdTable:
     With `check`, or of a source that is not trusted, every run is compared with its checksum.
     """
 
-    def __init__(self, source: LocalSource, manifest: Manifest, check: bool) -> None:
+    def __init__(self, source: StoreSource, manifest: Manifest, check: bool) -> None:
         self.source = source
         self.check = check or not source.is_trusted
         self.manifest = manifest  # the newest one whose runs hold our ids

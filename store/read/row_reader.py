@@ -27,7 +27,7 @@ from store.read.batches.tensors import ColumnValues, as_numbers, as_tensor, ragg
 from store.read.id_table import IdTable
 from store.read.plan import ColumnPart, ReadPlan
 from store.read.row_location import LocatedRows, Offsets, find_rows, locate_rows
-from store.read.source import LocalSource
+from store.read.source import StoreSource
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["RowReader"]
 
 # of a store, shared by its arrays, which may hold as many again that were closed lately
-MAX_MAPS = 16_384
+MAX_STORE_MAPS = 16_384
 CACHE_BYTES = 64 * 1024 * 1024
 Timed = TypeVar("Timed", ReadOptions, Schedule)
 
@@ -51,7 +51,7 @@ class RowReader:
     """
 
     def __init__(
-        self, source: LocalSource, manifest: Manifest, cache_bytes: int | None, check: bool
+        self, source: StoreSource, manifest: Manifest, cache_bytes: int | None, check: bool
     ) -> None:
         self.source = source
         self.manifest = manifest
@@ -91,7 +91,7 @@ class RowReader:
     def _open(self, key: str, array: StoredArray) -> Array:
         if self._pid != os.getpid():
             self._forget()
-        max_maps = MAX_MAPS // (len(self.manifest.schema.stored) * 2 + 8)
+        max_maps = MAX_STORE_MAPS // (len(self.manifest.schema.stored) * 2 + 8)
         check = self.manifest if self.check else None
         opened = self.source.open_array(array, self.cache, max_maps, check)
         return self._arrays.setdefault(key, opened)

@@ -16,14 +16,14 @@ from store.read.arrays.file_array import OpenShard
 from store.read.arrays.raw_array import RawArray
 from store.read.directory import StoreDirectory, local_path
 
-__all__ = ["MAX_MAPS", "Cache", "LocalSource", "address_of", "open_array", "open_source"]
+__all__ = ["MAX_ARRAY_MAPS", "MirrorLike", "StoreSource", "address_of", "open_array", "open_source"]
 
-MAX_MAPS = 1024
+MAX_ARRAY_MAPS = 1024  # shards of one array that stay mapped, unless a reader says how many
 ADDRESSES = "store.remote.cache.cached_array"  # the module whose `open_address` opens them
 _ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
 
 
-class Cache(Protocol):
+class MirrorLike(Protocol):
     """What brings the chunks of a store at an address: `Mirror` of `fetcher_client.py`.
 
     It may take `limit` bytes (None: it has chosen), and a read asks for `portion_bytes` at a time.
@@ -38,15 +38,16 @@ class Cache(Protocol):
     def summary(self) -> str: ...
 
 
-class LocalSource:
-    """A store whose files are here.
+class StoreSource:
+    """Where a store is, and what opens its arrays: here a directory, whose shards are its files.
 
-    They may be read without a look at their checksums if it is trusted. The cache of a store at an
-    address is what brings its chunks; else None.
+    Subclasses are for a store at an address, and for several stores read as one. Files may be read
+    without a look at their checksums if the source is trusted. The mirror of a store at an address
+    brings its chunks; else None.
     """
 
     is_trusted = True
-    cache: Cache | None = None
+    mirror: MirrorLike | None = None
 
     def __init__(self, directory: StoreDirectory) -> None:
         self.directory = directory
@@ -60,7 +61,7 @@ class LocalSource:
         self,
         array: StoredArray,
         cache: ChunkCache | None = None,
-        max_maps: int = MAX_MAPS,
+        max_maps: int = MAX_ARRAY_MAPS,
         check: Manifest | None = None,
     ) -> Array:
         """The reader of an array; no file is opened until items are read.
@@ -95,7 +96,7 @@ class LocalSource:
         files = (file for file in (self.directory.now() / path).rglob("*") if file.is_file())
         return sum(file.stat().st_blocks * 512 for file in files)
 
-    def committed(self) -> "tuple[LocalSource, Manifest]":
+    def committed(self) -> "tuple[StoreSource, Manifest]":
         """The source as it is now, and what is committed there."""
         return open_directory(self.directory.now())
 
@@ -111,18 +112,18 @@ def address_of(path: object) -> str | None:
 
 def open_source(
     path: str | Path, cache_bytes: int | None, cache_dir: str | Path | None
-) -> tuple[LocalSource, Manifest]:
+) -> tuple[StoreSource, Manifest]:
     """A store by path or address, and what is committed there; see `TraceStore.open`."""
     url = address_of(path)
     if url is None:
         return open_directory(local_path(path))
     # by name: that room imports this one, and who reads a directory needs none of it
     remote: Any = import_module(ADDRESSES)
-    opened: tuple[LocalSource, Manifest] = remote.open_address(url, cache_dir, cache_bytes)
+    opened: tuple[StoreSource, Manifest] = remote.open_address(url, cache_dir, cache_bytes)
     return opened
 
 
-def open_directory(path: Path) -> tuple[LocalSource, Manifest]:
+def open_directory(path: Path) -> tuple[StoreSource, Manifest]:
     """The directory at a path, and what is committed there.
 
     The directory is noted first: of another one that takes its place before the manifest is read,
@@ -133,12 +134,12 @@ def open_directory(path: Path) -> tuple[LocalSource, Manifest]:
     except (OSError, ValueError):
         read_manifest(path)  # raises what is wrong
         raise
-    return LocalSource(directory), read_manifest(path)
+    return StoreSource(directory), read_manifest(path)
 
 
 def open_array(
     directory: StoreDirectory, array: StoredArray, check: Manifest | None = None
 ) -> RawArray | CompressedArray:
-    """The reader of an array whose files are here; see `LocalSource.open_array`."""
-    source = LocalSource(directory)
-    return source.open_files(array, None, MAX_MAPS, source.sums(array, check))
+    """The reader of an array whose files are here; see `StoreSource.open_array`."""
+    source = StoreSource(directory)
+    return source.open_files(array, None, MAX_ARRAY_MAPS, source.sums(array, check))

@@ -29,7 +29,7 @@ from store.read.filters.single_values import SingleValues
 from store.read.plan import ReadPlan, Select, check_ranges, plan_read
 from store.read.row_keys import ManyRows, Rows, is_many, row_numbers
 from store.read.row_reader import RowReader
-from store.read.source import Cache, LocalSource, address_of, open_source
+from store.read.source import MirrorLike, StoreSource, address_of, open_source
 from store.read.trace import Trace, TraceIds
 from store.traces.layers import LAYERS_AXIS, layer_numbers
 from store.traces.notebook import store_html
@@ -59,7 +59,7 @@ class TraceStore(Tabular):
 
     def __init__(
         self,
-        source: LocalSource,
+        source: StoreSource,
         manifest: Manifest,
         cache_bytes: int | None = None,
         check: bool = False,
@@ -76,9 +76,9 @@ class TraceStore(Tabular):
         self.reader = RowReader(source, manifest, cache_bytes, check)
 
     @property
-    def mirror(self) -> Cache | None:
+    def mirror(self) -> MirrorLike | None:
         """Of a store at an address: what brings its chunks to `path`; else None."""
-        return self.source.cache
+        return self.source.mirror
 
     @property
     def cache_bytes(self) -> int:

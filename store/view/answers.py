@@ -86,7 +86,7 @@ class Asked:
         """What gives the texts of any ids: the tokenizer, else what the store's tokens have."""
         return self.tokenizer or self.table.pieces.with_row(self.row)
 
-    def numbers(self, key: str) -> np.ndarray:
+    def column_named_by(self, key: str) -> np.ndarray:
         """The column of numbers that the query names, in the rows: `(n,)`; raises StoreError."""
         rows = self.rows
         return self.table.numbers(self.text(key))[rows]

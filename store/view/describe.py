@@ -19,7 +19,7 @@ from store.view.maps import map_states
 from store.view.neighbours import state_columns
 from store.view.traces import token_columns
 
-__all__ = ["describe", "short_names", "shown_columns"]
+__all__ = ["describe", "distinct_names", "shown_columns"]
 
 N_SHOWN = 14
 SCORES = "score_"  # begins the names of detectors' scores
@@ -107,10 +107,10 @@ def shown_columns(table: Table) -> list[str]:
     return chosen[:N_SHOWN]
 
 
-def short_names(paths: Sequence[Path]) -> list[str]:
+def distinct_names(paths: Sequence[Path]) -> list[str]:
     """What tells different absolute paths apart: their last parts, as few as that takes.
 
-    >>> short_names([Path("/a/run"), Path("/b/run"), Path("/b/last")])
+    >>> distinct_names([Path("/a/run"), Path("/b/run"), Path("/b/last")])
     ['a/run', 'b/run', 'last']
     """
 

@@ -19,7 +19,7 @@ import numpy as np
 from store.errors import SchemaError
 from store.read.filters.filter import filter_rows
 from store.view.answers import array_headers
-from store.view.attention import attention_edges, head_summary
+from store.view.attention import MAX_EDGES, attention_edges, head_summary
 from store.view.columns import Table
 from store.view.describe import describe, is_score
 from store.view.layers import layer_picture
@@ -28,7 +28,11 @@ from store.view.scores import calibrate, mistakes, roc
 from store.view.serve import open_stores
 from store.view.server import (
     CELL_CHARACTERS,
+    LISTED,
+    N_GROUPS,
+    N_MISTAKES,
     PAGE,
+    SEARCHED,
     as_lists,
     describe_run,
     level_headers,
@@ -41,7 +45,7 @@ from store.write.files import replacing
 __all__ = ["choose_rows", "export_page", "framed_page", "page_of"]
 
 LEAST_WEIGHT = 0.05  # of an edge that is kept
-N_EDGES = 400  # of a layer; the page draws 200 of them, with the first token or without
+N_EDGES = 2 * MAX_EDGES  # of a layer; the page draws half of them, with the first token or without
 PICTURE_BITS = 14  # of a picture's numbers, of 24: they show four digits
 
 
@@ -140,7 +144,8 @@ def recorded_answers(
     """What the page asks of the server about some rows, numbered from 0, as JSON has it.
 
     `name` is what the store is called, and `runs` its runs. Returns `columns` (the cells of the
-    table), and `answers`: the path of a request, below that of the store -> a value, or an array.
+    table); `answers`: the path of a request, below that of the store -> a value, or an array; and
+    `rules`, by which the page makes the other answers as the server does.
     """
     store = described(table, name, runs, rows)
     answers: dict[str, Any] = {"/api/stores": {"stores": [store]}}
@@ -161,7 +166,15 @@ def recorded_answers(
             answers[f"trace/{number}{place}"] = answer
         answers[f"trace/{number}"]["row"] = number
     cells = {column: table.cells(column, rows, CELL_CHARACTERS) for column in table.kinds}
-    return {"columns": cells, "answers": answers}
+    rules = {
+        "searched": SEARCHED,
+        "listed": LISTED,
+        "n_groups": N_GROUPS,
+        "n_mistakes": N_MISTAKES,
+        "max_edges": MAX_EDGES,
+        "least_weight": LEAST_WEIGHT,
+    }
+    return {"columns": cells, "answers": answers, "rules": rules}
 
 
 def described(

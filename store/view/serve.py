@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from store.errors import NotFoundError, SchemaError
-from store.view.describe import short_names
+from store.view.describe import distinct_names
 from store.view.runs import check_run, read_run
 from store.view.server import build_app
 from store.view.snapshots import Snapshots
@@ -50,7 +50,7 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     given: dict[Path, Path] = {}
     for path in run_paths:
         given.setdefault(path.resolve(), path)  # a run that is given twice is one
-    runs = [*map(read_run, given.values(), short_names([*given]))]
+    runs = [*map(read_run, given.values(), distinct_names([*given]))]
     opened = [Snapshots(path, runs) for path in paths]
     for path, run in zip(given.values(), runs, strict=True):
         check_run(path, run, [snapshots.first.store for snapshots in opened])

@@ -31,7 +31,7 @@ from store.traces.notes import Note, read_notes
 from store.view.answers import BINARY, Asked, Number, json_response, packed, raw_response
 from store.view.attention import attention_edges, edges_of_head, head_summary, head_values
 from store.view.columns import Table, json_number
-from store.view.describe import describe, short_names
+from store.view.describe import describe, distinct_names
 from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import Levels, levels_of
@@ -140,7 +140,7 @@ def page_file(request: Request) -> Response:
 def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, Any]:
     """Every store: its columns, and the generations that are open and committed."""
     described = []
-    names = short_names([snapshots.path.resolve() for snapshots in stores])
+    names = distinct_names([snapshots.path.resolve() for snapshots in stores])
     for name, snapshots in zip(names, stores, strict=True):
         newest, problem = newest_state(snapshots)
         shows = newest if request.query_params.get("newest") else snapshots.opened
@@ -260,7 +260,7 @@ def count_values(asked: Asked) -> dict[str, Any]:
     """How often the rows wanted have which values, for each label."""
     has_labels = asked.table.kinds.get("label") == "number"
     labels = asked.table.numbers("label")[asked.rows] if has_labels else None
-    return value_counts(asked.numbers("column"), labels)
+    return value_counts(asked.column_named_by("column"), labels)
 
 
 def value_counts(values: np.ndarray, labels: np.ndarray | None) -> dict[str, Any]:
@@ -372,19 +372,19 @@ def heads(asked: Asked) -> np.ndarray:
 
 def calibration(asked: Asked) -> dict[str, Any] | None:
     """Of the rows wanted, how often scores come true; null if they are no probabilities."""
-    found = calibrate(asked.numbers("column"), asked.table.numbers("label")[asked.rows])
+    found = calibrate(asked.column_named_by("column"), asked.table.numbers("label")[asked.rows])
     return found and as_lists(found._asdict())
 
 
 def roc_curve(asked: Asked) -> dict[str, Any] | None:
     """The ROC curve of the rows wanted; null if a class has no row."""
-    found = roc(asked.numbers("column"), asked.table.numbers("label")[asked.rows])
+    found = roc(asked.column_named_by("column"), asked.table.numbers("label")[asked.rows])
     return found and as_lists(found._asdict())
 
 
 def worst_rows(asked: Asked) -> dict[str, Any]:
     """Of the rows wanted, those on the wrong side of a threshold: how many, and the farthest."""
-    scores, labels = asked.numbers("column"), asked.table.numbers("label")[asked.rows]
+    scores, labels = asked.column_named_by("column"), asked.table.numbers("label")[asked.rows]
     threshold = asked.number("threshold", 0.5)
     answer = {}
     for kind, places in mistakes(scores, labels, threshold)._asdict().items():
@@ -419,6 +419,8 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "mistakes": worst_rows,
     "calibration": calibration,
     "roc": roc_curve,
-    "density": lambda asked: rank_density(asked.numbers("x"), asked.numbers("y")).astype(np.int32),
-    "limits": lambda asked: rank_limits(asked.numbers("x"), asked.numbers("y")),
+    "density": lambda asked: rank_density(
+        asked.column_named_by("x"), asked.column_named_by("y")
+    ).astype(np.int32),
+    "limits": lambda asked: rank_limits(asked.column_named_by("x"), asked.column_named_by("y")),
 }

@@ -13,10 +13,10 @@ from store.format.contents import WORKING_DIR, StoredArray, run_arrays, run_name
 from store.format.ids import Run, build_run, hash_ids
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import RUN_INFO, ArrayInfo, array_json, group_json
-from store.read.arrays.array import Array
+from store.read.arrays.file_array import FileArray
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
-from store.read.source import LocalSource, open_array
+from store.read.source import StoreSource, open_array
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
@@ -73,7 +73,7 @@ class ArrayWriter:
         """Items in whole chunks, which are written."""
         return self._n_items - self._n_pending
 
-    def _read_tail(self, committed: Array) -> None:
+    def _read_tail(self, committed: FileArray) -> None:
         """Put the committed tail's whole chunks into a builder; its other items become pending."""
         layout = self.layout
         number = self._n_items // layout.shard_items
@@ -228,7 +228,7 @@ def merge_runs(
     is damaged: a copy of it would get a new checksum.
     """
     first, n_rows = run
-    table = IdTable(LocalSource(StoreDirectory.at(root)), manifest, check=True)
+    table = IdTable(StoreSource(StoreDirectory.at(root)), manifest, check=True)
     runs = [table.run(old) for old in manifest.runs if old[0] >= first]
     runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
     hashes, rows = map(np.concatenate, zip(*runs, strict=True))

@@ -33,7 +33,7 @@ from store.format.manifest import MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory, local_path
-from store.read.source import LocalSource
+from store.read.source import StoreSource
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.layers import check_recorded
@@ -169,7 +169,7 @@ class StoreWriter:
 
     def _adopt(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        self._committed = TraceStore(LocalSource(StoreDirectory.at(self.root)), manifest)
+        self._committed = TraceStore(StoreSource(StoreDirectory.at(self.root)), manifest)
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""

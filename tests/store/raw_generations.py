@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from store.importers.files import find_given, of_older_formats
-from store.importers.legacy import ImportSource
+from store.importers.legacy.source import LegacySource
 from store.importers.pickles import MAX_BYTES
 from store.importers.source import Options
 from store.labels.rule import ScoreTable
@@ -244,7 +244,7 @@ def find_older(sources):
 
 def open_older(*sources, keep_attention=False, attn_threshold=None, max_bytes=MAX_BYTES, **options):
     """The source of an import of older files, folders and patterns."""
-    return ImportSource(
+    return LegacySource(
         find_older(list(map(str, sources))),
         Options(**options),
         keep_attention=keep_attention,

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from splitting import split_rows
 
 from models import BASELINES
 from store import TraceStore
@@ -13,7 +14,7 @@ from store.traces.question_split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
 from train.data.requirements import open_data
-from train.data.splits import read_splits, split_rows
+from train.data.splits import read_splits
 from train.errors import CheckpointError
 from train.evaluate.findings import Scored, build_frame, measure_method
 from train.fit.device import build_fabric

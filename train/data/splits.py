@@ -9,7 +9,7 @@ held out; nothing here decides by labels.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +41,6 @@ __all__ = [
     "read_second_labels",
     "read_splits",
     "read_values",
-    "split_rows",
 ]
 
 Integers = NDArray[np.int64]
@@ -116,16 +115,6 @@ class Placed(NamedTuple):
     by: str = BY_QUESTION
     n_unmatched: int = 0
     n_seen: int = 0
-
-
-def split_rows(
-    question_ids: Sequence[str] | Texts, labels: Integers, seed: int, max_traces: int | None = None
-) -> Splits:
-    """Split the labelled rows by question; with `max_traces` that many of them, drawn by `seed`."""
-    ids = np.asarray(question_ids, dtype=object)
-    return place_rows(
-        Placed(by_question(ids, split_of_question, seed)), ids, labels, seed, max_traces
-    )
 
 
 def by_question(questions: Texts, rule: Callable[[str, int], str], seed: int) -> Texts:

@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 from train.evaluate.metrics import (
     Areas,
     Labels,
-    Questions,
+    QuestionNumbers,
     Scores,
     brier,
     draw_folds,
@@ -26,7 +26,7 @@ __all__ = [
     "keep_promise",
     "measure_recalibrated",
     "risk_threshold",
-    "share_let_through",
+    "risks_at",
 ]
 
 ABOVE_ALL = float(np.nextafter(1, 2))  # a threshold that no probability reaches
@@ -73,8 +73,8 @@ def measure_recalibrated(
     return numbers
 
 
-def share_let_through(
-    labels: Labels, scores: Scores, questions: Questions, thresholds: NDArray
+def risks_at(
+    labels: Labels, scores: Scores, questions: QuestionNumbers, thresholds: NDArray
 ) -> Scores:
     """The risk of letting answers of `score < t` through, for each of the thresholds (k,).
 
@@ -91,25 +91,24 @@ def share_let_through(
 
 
 def risk_threshold(
-    labels: Labels, scores: Scores, questions: Questions, risk: float
+    labels: Labels, scores: Scores, questions: QuestionNumbers, risk: float
 ) -> float | None:
     """The largest t whose rule "let `score < t` through" promises this risk on new questions.
 
     By conformal risk control (Angelopoulos et al., arXiv:2208.02814): of n questions that were not
-    used otherwise, the largest t with (n R(t) + 1) / (n + 1) <= `risk`, where R is that of
-    `share_let_through`. The risk of a new question of the same kind is then at most `risk`, the
-    mean over draws of both. A threshold above 1 lets everything through; None where 1 / (n + 1) is
-    above `risk`.
+    used otherwise, the largest t with (n R(t) + 1) / (n + 1) <= `risk`, where R is `risks_at`. The
+    risk of a new question of the same kind is then at most `risk`, the mean over draws of both. A
+    threshold above 1 lets everything through; None where 1 / (n + 1) is above `risk`.
     """
     n_questions = len(np.unique(questions[labels == 1]))
     candidates = np.append(np.unique(scores[labels == 1]), ABOVE_ALL)
-    found = share_let_through(labels, scores, questions, candidates)
+    found = risks_at(labels, scores, questions, candidates)
     allowed = (n_questions * found + 1) / (n_questions + 1) <= risk + 1e-12
     return float(candidates[allowed][-1]) if allowed.any() else None
 
 
 def controlled_risk(
-    labels: Labels, scores: Scores, questions: Questions, threshold: float
+    labels: Labels, scores: Scores, questions: QuestionNumbers, threshold: float
 ) -> Areas:
     """What a threshold of `risk_threshold` does on other rows: the risk, and what is answered.
 
@@ -117,7 +116,7 @@ def controlled_risk(
     among those, 0 of none.
     """
     through = scores < threshold
-    (risk,) = share_let_through(labels, scores, questions, np.array([threshold]))
+    (risk,) = risks_at(labels, scores, questions, np.array([threshold]))
     return {
         "risk": float(risk),
         "answered": float(through.mean()),
@@ -126,7 +125,7 @@ def controlled_risk(
 
 
 def keep_promise(
-    labels: Labels, scores: Scores, questions: Questions, risk: float, seed: int
+    labels: Labels, scores: Scores, questions: QuestionNumbers, risk: float, seed: int
 ) -> Areas:
     """The threshold of `risk_threshold` of all rows (n,), and what such thresholds do.
 

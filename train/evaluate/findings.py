@@ -1,6 +1,7 @@
 """Every metric, comparison and verdict of a run, computed from its scores.
 
-NumPy arrays in, records out. Thresholds and the best of a group are chosen on validation.
+NumPy arrays in, records out; of the store only ids are read. Thresholds and the best of a group are
+chosen on validation.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,13 @@ from numpy.typing import NDArray
 from store.labels.rule import UNLABELLED, label_scores
 from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
-from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
 from train.evaluate.intervals import auroc_interval, metric_intervals, share_interval
 from train.evaluate.metrics import (
     Labels,
-    Questions,
+    QuestionNumbers,
     Scores,
     drawn_counts,
     mean_auroc,
@@ -57,7 +57,6 @@ __all__ = [
     "measure_elsewhere",
     "measure_left_out",
     "measure_method",
-    "read_truth",
 ]
 
 # majority ranks nothing, its AUROC is 0.5; perplexity ranks as mean_logprob does
@@ -158,7 +157,7 @@ def count_splits(splits: Splits) -> SplitCounts:
 
 
 def with_intervals(
-    metrics: Metrics, labels: Labels, scores: Scores, questions: Questions, seed: int
+    metrics: Metrics, labels: Labels, scores: Scores, questions: QuestionNumbers, seed: int
 ) -> Metrics:
     """The metrics with the intervals of those that have one, of scores (n,) or (n_runs, n)."""
     intervals = metric_intervals(labels, scores, questions, seed)
@@ -210,13 +209,6 @@ def compare_all(
     return comparisons, find_verdict(comparisons, models, rivals, margin)
 
 
-def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
-    """The column `score` of the test split (n_test,), which labels derive from; None without it."""
-    if missing_columns(data, ["score"]):
-        return None
-    return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
-
-
 def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: float) -> Cut:
     """Test AUROCs if label = 1 iff `truth` (n_test,) < threshold; nothing is trained again.
 
@@ -234,7 +226,7 @@ def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: f
 
 
 def measure_elsewhere(
-    labels: Labels, scores: Scores, threshold: float, questions: Questions, seed: int
+    labels: Labels, scores: Scores, threshold: float, questions: QuestionNumbers, seed: int
 ) -> Metrics:
     """Every metric of one detector at a threshold that was chosen on other rows.
 
@@ -252,7 +244,7 @@ def measure_elsewhere(
 def bootstrap_predictions(
     labels: Labels,
     predicted: NDArray[np.bool_],
-    questions: Questions,
+    questions: QuestionNumbers,
     seed: int,
     n_resamples: int = 1000,
 ) -> dict[str, list[float]]:

@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from train.evaluate.metrics import Labels, Questions, Scores
+from train.evaluate.metrics import Labels, QuestionNumbers, Scores
 
 __all__ = ["Frame", "Key", "Texts"]
 
@@ -36,7 +36,7 @@ class Frame(Generic[Key]):
         return len(self.trace_ids)
 
     @cached_property
-    def questions(self) -> Questions:
+    def questions(self) -> QuestionNumbers:
         """Equal for rows of the same question, in the order of their ids."""
         return np.unique(self.question_ids, return_inverse=True)[1]
 

@@ -20,7 +20,7 @@ from train.evaluate.metrics import (
     FALSE_RATES,
     TRUE_RATE,
     Labels,
-    Questions,
+    QuestionNumbers,
     Scores,
     auroc,
     calibration_sums,
@@ -35,7 +35,7 @@ __all__ = [
     "auprc_interval",
     "auroc_interval",
     "clustered_variance",
-    "mean_components",
+    "mean_placement_values",
     "metric_intervals",
     "share_interval",
 ]
@@ -47,7 +47,7 @@ ALIKE = 0.5  # correlation of the rows of a question that is usual
 
 
 def metric_intervals(
-    labels: Labels, scores: Scores, questions: Questions, seed: int
+    labels: Labels, scores: Scores, questions: QuestionNumbers, seed: int
 ) -> dict[str, Interval]:
     """The intervals of this module, by the name of the metric."""
     rows = labels, scores, questions
@@ -59,13 +59,13 @@ def metric_intervals(
     }
 
 
-def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Interval:
+def auroc_interval(labels: Labels, scores: Scores, questions: QuestionNumbers) -> Interval:
     """The 95% interval of the AUROC.
 
     It is Newcombe's score interval (2006, method 5, doi:10.1002/sim.2324), see `score_interval`,
     with DeLong's variance of questions. It is .5 to .5 for constant scores.
     """
-    positive, negative = mean_components(labels, scores)
+    positive, negative = mean_placement_values(labels, scores)
     area = float(positive.mean())
     deviations = positive - area, negative - area
     if area == 0.5 and not np.any(deviations[0]):
@@ -84,7 +84,7 @@ def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
     return add_trainings(interval, [auroc(labels, run) for run in np.atleast_2d(scores)])
 
 
-def auprc_interval(labels: Labels, scores: Scores, questions: Questions) -> Interval:
+def auprc_interval(labels: Labels, scores: Scores, questions: QuestionNumbers) -> Interval:
     """The 95% interval of the AUPRC.
 
     It is a score interval whose model is a share of the positives, which is binomial (as of Boyd et
@@ -103,7 +103,7 @@ def auprc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
     return add_trainings(wilson(area, n_positive / ratio, float(z)), found)
 
 
-def brier_interval(labels: Labels, scores: Scores, questions: Questions) -> Interval:
+def brier_interval(labels: Labels, scores: Scores, questions: QuestionNumbers) -> Interval:
     """The 95% interval of the Brier score: a score interval with the variance of questions."""
     errors = (np.atleast_2d(scores) - labels) ** 2  # (n_runs, n)
     found = float(errors.mean())
@@ -117,7 +117,9 @@ def brier_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
     return add_trainings(interval, errors.mean(axis=1).tolist())
 
 
-def rate_intervals(labels: Labels, scores: Scores, questions: Questions) -> dict[str, Interval]:
+def rate_intervals(
+    labels: Labels, scores: Scores, questions: QuestionNumbers
+) -> dict[str, Interval]:
     """95% intervals of recall at fixed false positive rates, and of the latter at 95% recall.
 
     They are named as in `rates`. Of several runs the ends are means.
@@ -139,7 +141,9 @@ def rate_intervals(labels: Labels, scores: Scores, questions: Questions) -> dict
     return intervals
 
 
-def recall_interval(labels: Labels, scores: Scores, questions: Questions, most: float) -> Interval:
+def recall_interval(
+    labels: Labels, scores: Scores, questions: QuestionNumbers, most: float
+) -> Interval:
     """The 95% interval of the recall of a threshold whose false positive rate is `most`.
 
     Two things vary: the recall above a threshold, and which threshold has that rate. Of the first
@@ -169,14 +173,14 @@ def recall_interval(labels: Labels, scores: Scores, questions: Questions, most: 
     return [max(0.0, recall - float(down)), min(1.0, recall + float(up))]
 
 
-def share_interval(is_so: NDArray[np.bool_], questions: Questions) -> Interval:
+def share_interval(is_so: NDArray[np.bool_], questions: QuestionNumbers) -> Interval:
     """The 95% interval of the share of rows (n,) that are so, such as the accuracy: Wilson's, with
     as many rows as are independent, and Student's t of the questions."""
     z = student.ppf(0.975, max(1, equal_questions(questions) - 1))
     return wilson(float(is_so.mean()), independent_rows(is_so, questions), float(z))
 
 
-def independent_rows(is_above: NDArray[np.bool_], questions: Questions) -> float:
+def independent_rows(is_above: NDArray[np.bool_], questions: QuestionNumbers) -> float:
     """How many independent rows tell as much of a share as these (n,)."""
     names, question = np.unique(questions, return_inverse=True)
     deviations = is_above - is_above.mean()
@@ -231,7 +235,11 @@ def wilson(share: float, n: float, z: float = Z) -> Interval:
 
 
 def variance_ratio(
-    labels: Labels, by_positive: Scores, by_negative: Scores, questions: Questions, expected: float
+    labels: Labels,
+    by_positive: Scores,
+    by_negative: Scores,
+    questions: QuestionNumbers,
+    expected: float,
 ) -> float:
     """How many times the variance that a model expects is that of a mean of deviations.
 
@@ -260,12 +268,12 @@ def design_effect(variance: float, apart: float, n_rows: int, n_questions: float
     return pulled(max(1, variance / apart), 1 + ALIKE * (most - 1), n_questions)
 
 
-def questions_of_classes(labels: Labels, questions: Questions) -> list[float]:
+def questions_of_classes(labels: Labels, questions: QuestionNumbers) -> list[float]:
     """Number of questions that have a positive, and that have a negative, see `equal_questions`."""
     return [equal_questions(questions[labels == label]) for label in (1, 0)]
 
 
-def equal_questions(questions: Questions) -> float:
+def equal_questions(questions: QuestionNumbers) -> float:
     """How many questions of as many rows each tell as much as these (Kish, 1965)."""
     _, n_rows = np.unique(questions, return_counts=True)
     return len(questions) ** 2 / float(n_rows @ n_rows)
@@ -281,7 +289,7 @@ def clip(share: float, least: float) -> float:
     return min(max(share, least), 1 - least)
 
 
-def ece_interval(labels: Labels, scores: Scores, questions: Questions, seed: int) -> Interval:
+def ece_interval(labels: Labels, scores: Scores, questions: QuestionNumbers, seed: int) -> Interval:
     """The 95% interval of the ECE, by a bootstrap over questions.
 
     It has the percentiles, moved by twice the bias of their median (Efron, 1987) and as far apart
@@ -331,19 +339,19 @@ def ece_of(bins: Scores, n_rows: int) -> Scores:
     return np.abs(bins).sum(axis=2).mean(axis=0) / n_rows
 
 
-def mean_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+def mean_placement_values(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Placement values of one run (n,), or their means over several (n_runs, n).
 
     They are the share of negatives below each positive, (n_positives,), and of positives above each
     negative, (n_negatives,); the mean of each is the AUROC (DeLong et al., 1988).
     """
-    runs = [_structural_components(labels, run) for run in np.atleast_2d(scores)]
+    runs = [_placement_values(labels, run) for run in np.atleast_2d(scores)]
     positive, negative = zip(*runs, strict=True)
     return np.mean(positive, axis=0), np.mean(negative, axis=0)
 
 
 def clustered_variance(
-    labels: Labels, by_positive: Scores, by_negative: Scores, questions: Questions
+    labels: Labels, by_positive: Scores, by_negative: Scores, questions: QuestionNumbers
 ) -> float | None:
     """Variance of a number whose rows deviate by these, (n_positives,) and (n_negatives,).
 
@@ -377,7 +385,7 @@ def without_each(
     return math.sqrt(1 - 1 / n_with) * sums / np.maximum(1, n_others)
 
 
-def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+def _placement_values(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Those of one run (n,); ties count one half."""
     check_scores(labels, scores)
     positive = labels == 1

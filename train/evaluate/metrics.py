@@ -60,7 +60,7 @@ Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
 Areas = dict[str, float]  # a number of each detector or baseline, by name
 Curve = tuple[NDArray, NDArray]  # x, y
-Questions = NDArray[np.int64]  # equal for rows of the same question
+QuestionNumbers = NDArray[np.int64]  # equal for rows of the same question
 
 BLOCK = 1 << 18  # numbers of resamples that are drawn at once
 EPSILON = np.finfo(np.float64).eps
@@ -137,7 +137,7 @@ class Ranked:
 
 
 def rank_rows(
-    labels: Labels, scores: Scores, question: Questions, stratum: NDArray | None = None
+    labels: Labels, scores: Scores, question: QuestionNumbers, stratum: NDArray | None = None
 ) -> Ranked:
     """Rank rows (n,) within their strata, one by default; `question` numbers questions from 0."""
     stratum = np.zeros_like(question) if stratum is None else stratum
@@ -160,7 +160,7 @@ def mean_auroc(labels: Labels, scores: Scores) -> float:
 
 
 def auroc_samples(
-    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+    labels: Labels, scores: Scores, questions: QuestionNumbers, seed: int, n_resamples: int = 1000
 ) -> Scores:
     """Mean AUROC of the runs in each resample of questions that has both classes, (n_kept,).
 
@@ -194,7 +194,7 @@ def drawn_counts(
         yield np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
 
 
-def draw_folds(questions: Questions, n_folds: int, seed: int) -> Labels:
+def draw_folds(questions: QuestionNumbers, n_folds: int, seed: int) -> Labels:
     """Fold (n,) of each row, from 0: that of its question."""
     distinct, question = np.unique(questions, return_inverse=True)
     fold_by_question = np.arange(len(distinct)) % n_folds
@@ -351,7 +351,7 @@ def _bin_of(scores: Scores) -> Labels:
     return np.minimum((scores * N_BINS).astype(int), N_BINS - 1)
 
 
-def calibration_sums(labels: Labels, scores: Scores, question: Questions) -> Scores:
+def calibration_sums(labels: Labels, scores: Scores, question: QuestionNumbers) -> Scores:
     """The sum of label less score of each question in each bin, (n_questions, 15).
 
     `question` (n,) numbers questions from 0.

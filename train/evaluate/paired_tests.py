@@ -13,8 +13,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from models import CONTROLS
-from train.evaluate.intervals import clustered_variance, mean_components
-from train.evaluate.metrics import Labels, Questions, Scores, auroc, auroc_samples, mean_auroc
+from train.evaluate.intervals import clustered_variance, mean_placement_values
+from train.evaluate.metrics import Labels, QuestionNumbers, Scores, auroc, auroc_samples, mean_auroc
 from train.evaluate.results import (
     Contrast,
     Entries,
@@ -62,7 +62,7 @@ class DeLongTest(NamedTuple):
 
 
 def delong_test(
-    labels: Labels, a: Scores, b: Scores, questions: Questions | None = None
+    labels: Labels, a: Scores, b: Scores, questions: QuestionNumbers | None = None
 ) -> DeLongTest:
     """Test AUROC(a) - AUROC(b) on the same rows by the variance of their placement values.
 
@@ -78,8 +78,8 @@ def delong_test(
     """
     if questions is None:
         questions = np.arange(len(labels))
-    positive_a, negative_a = mean_components(labels, a)
-    positive_b, negative_b = mean_components(labels, b)
+    positive_a, negative_a = mean_placement_values(labels, a)
+    positive_b, negative_b = mean_placement_values(labels, b)
     by_positive, by_negative = positive_a - positive_b, negative_a - negative_b
     difference = float(by_positive.mean())
     deviations = by_positive - difference, by_negative - difference
@@ -118,7 +118,7 @@ def compare_pairs(
     labels: Labels,
     scores: dict[Key, Scores],
     pairs: Sequence[tuple[Key, Key]],
-    questions: Questions,
+    questions: QuestionNumbers,
     seed: int,
     controls: Collection[Key] = (),
 ) -> list[PairedTest[Key]]:
@@ -157,7 +157,7 @@ def compare_pairs(
 
 
 def error_of_trainings(
-    variance: float | None, labels: Labels, a: Scores, b: Scores, questions: Questions
+    variance: float | None, labels: Labels, a: Scores, b: Scores, questions: QuestionNumbers
 ) -> tuple[float | None, float | None]:
     """How far the difference of mean AUROCs would vary with new questions and new trainings.
 

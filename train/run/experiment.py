@@ -18,6 +18,7 @@ from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, also_needed, bytes_of_answers, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
+from train.data.truth import read_truth
 from train.evaluate.findings import (
     LABEL_THRESHOLDS,
     Scored,
@@ -28,7 +29,6 @@ from train.evaluate.findings import (
     label_sensitivity,
     measure_left_out,
     measure_method,
-    read_truth,
 )
 from train.evaluate.frame import Frame
 from train.evaluate.label_noise import measure_label_noise

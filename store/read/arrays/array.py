@@ -5,7 +5,7 @@ of items that the manifest states, so nothing beyond a commit is ever seen. Item
 number and looked for at their places (`store.read.row_location`); without segments the two are one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.item_location import Located, locate, next_use_of_places
-from store.read.arrays.read_options import DEFAULT, UNKNOWN, ReadOptions, Schedule, Select
-from store.read.arrays.shard import CompressedShard, RawShard
+from store.read.arrays.read_options import DEFAULT, UNKNOWN, ItemSlices, ReadOptions, Schedule
 
 __all__ = ["Array"]
 
@@ -37,7 +36,7 @@ class Array:
         return copied
 
     def take(
-        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
+        self, positions: np.ndarray, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`."""
         return self.read_ranges(positions, positions + 1, select, options)
@@ -46,7 +45,7 @@ class Array:
         self,
         starts: np.ndarray,
         stops: np.ndarray,
-        select: Select = (),
+        select: ItemSlices = (),
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
@@ -54,19 +53,10 @@ class Array:
         return self.read_located(located, select, options)
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """The items of one read, one after the other."""
         raise NotImplementedError
-
-    def shard(self, number: int) -> RawShard | CompressedShard:
-        """A shard, mapped; views of it outlive its being closed here."""
-        raise NotImplementedError
-
-    def open_shards(self, numbers: Iterable[int]) -> None:
-        """Open shards before memory is taken for items: there must be files that hold them."""
-        for number in dict.fromkeys(numbers):
-            self.shard(number)
 
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
@@ -82,14 +72,14 @@ class Array:
         """Raise DamagedItemsError if a shard is not there, or its table or size is wrong."""
         raise NotImplementedError
 
-    def selected_shape(self, select: Select) -> tuple[int, ...]:
+    def selected_shape(self, select: ItemSlices) -> tuple[int, ...]:
         """Shape of an item of which only `select` is read."""
         shape = self.layout.item_shape
         if not select:
             return shape
         return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True))
 
-    def planes(self, select: Select) -> np.ndarray:
+    def planes(self, select: ItemSlices) -> np.ndarray:
         """The numbers of the selected planes, in the shape of the selected part of their grid."""
         numbers = np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)
         if select:
@@ -100,7 +90,7 @@ class Array:
         self,
         starts: np.ndarray,
         stops: np.ndarray,
-        select: Select,
+        select: ItemSlices,
         schedule: Schedule = UNKNOWN,
     ) -> None:
         """Announce that these items will be read, and perhaps when; returns before they are."""
@@ -115,7 +105,7 @@ class Array:
         return self.segments.split(starts, stops)
 
     def advise_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:
         """As `advise`, of ranges of places."""
         raise NotImplementedError
@@ -123,7 +113,7 @@ class Array:
     def advise_chunks(self, start: int, stop: int) -> None:
         """Announce that all planes of the chunks `start:stop` of one shard will be read."""
 
-    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices) -> bool:
         """Whether `ReadOptions.files`, if it is given, reads these ranges of places."""
         return False
 

@@ -12,7 +12,7 @@ from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.file_array import FileArray, OpenShard
 from store.read.arrays.item_location import Located, NextUse, Part, next_use_of_places, plan_parts
-from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
+from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ItemSlices, ReadOptions
 from store.read.arrays.shard import CompressedShard
 from store.read.directory import StoreDirectory
 
@@ -57,7 +57,7 @@ class CompressedArray(FileArray[CompressedShard]):
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`."""
         layout = self.layout
@@ -107,7 +107,7 @@ class CompressedArray(FileArray[CompressedShard]):
         self,
         plane: int,
         out: np.ndarray,
-        select: Select,
+        select: ItemSlices,
         visits: list[Visit],
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""

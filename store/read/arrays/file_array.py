@@ -1,19 +1,19 @@
 """What arrays have in common whose shards are files here: maps, checksums, advice to the kernel."""
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.ranges import cells, join_ranges
+from store.format.ranges import chunks_touched, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_sums import CheckedChunks, ChunkSums
 from store.read.arrays.copies import selected_runs
 from store.read.arrays.item_location import plan_pieces
-from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.arrays.shard import RESTORE, CompressedShard, RawShard
 from store.read.directory import StoreDirectory
 
@@ -53,7 +53,7 @@ class FileArray(Array, Generic[ShardType]):
         self.close_shards()
 
     def shard(self, number: int) -> ShardType:
-        """See `Array`."""
+        """A shard, mapped; views of it outlive its being closed here."""
         shard = self._shards.get(number)
         if shard is None:
             shard = self._open_file(number) if self._opener is None else self._opener(number)
@@ -61,6 +61,11 @@ class FileArray(Array, Generic[ShardType]):
             for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
                 self._shards.pop(oldest, None)
         return shard
+
+    def open_shards(self, numbers: Iterable[int]) -> None:
+        """Open shards before memory is taken for items: there must be files that hold them."""
+        for number in dict.fromkeys(numbers):
+            self.shard(number)
 
     def _open_file(self, number: int) -> ShardType:
         items = self.array.items_of_shard(number)
@@ -120,7 +125,7 @@ class FileArray(Array, Generic[ShardType]):
         self,
         starts: np.ndarray,
         stops: np.ndarray,
-        select: Select = (),
+        select: ItemSlices = (),
         options: ReadOptions = DEFAULT,
     ) -> None:
         """Check the chunks that hold the ranges of places `starts:stops`, int64 `(n,)`.
@@ -130,7 +135,7 @@ class FileArray(Array, Generic[ShardType]):
         """
         if self._checked.has_all:
             return
-        chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
+        chunks = np.unique(chunks_touched(starts, stops, self.layout.chunk_items)[1])
         self.open_shards((chunks // self.layout.shard_chunks).tolist())
         self._check_chunks(chunks, self.planes(select).ravel(), options)
 
@@ -151,12 +156,12 @@ class FileArray(Array, Generic[ShardType]):
         options.threads.run(check, runs, n_bytes)
         self._checked.add(chunks, planes)
 
-    def unsplit(self, select: Select) -> Select:
+    def unsplit(self, select: ItemSlices) -> ItemSlices:
         """What is selected of the axes that a plane has."""
         split_axes = self.layout.split_axes
         return tuple(part for axis, part in enumerate(select) if axis not in split_axes)
 
-    def views_of_planes(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
+    def views_of_planes(self, out: np.ndarray, select: ItemSlices) -> list[tuple[int, np.ndarray]]:
         """The selected planes: number, and view `(n_items, *selected plane item)` of `out`."""
         if not self.layout.split_axes:
             return [(0, out)]
@@ -165,7 +170,7 @@ class FileArray(Array, Generic[ShardType]):
         return [(int(numbers[place]), planes[place]) for place in np.ndindex(numbers.shape)]
 
     def advise_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:
         """See `Array`: the kernel is told, which takes no times."""
         if not self.reads_files(starts, stops, select):
@@ -178,7 +183,7 @@ class FileArray(Array, Generic[ShardType]):
         last = np.array([min(stop * chunk_items, self.array.n_places)])
         self.advise_kernel(first, last, ())
 
-    def advise_kernel(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
+    def advise_kernel(self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices) -> None:
         """Have the kernel fetch what it lacks of ranges of places."""
         planes = self.planes(select).ravel()
         wanted = self._parts_of_item(select)
@@ -193,7 +198,7 @@ class FileArray(Array, Generic[ShardType]):
                 for begin, end in parts:
                     shard.file.advise(begin, end, mmap.MADV_WILLNEED)
 
-    def _parts_of_item(self, select: Select) -> list[tuple[int, int]]:
+    def _parts_of_item(self, select: ItemSlices) -> list[tuple[int, int]]:
         """Where in a raw item the selected parts lie; empty for all of it, or where so little lies
         between them that they are best read together."""
         layout = self.layout

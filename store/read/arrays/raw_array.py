@@ -22,7 +22,7 @@ from store.read.arrays.file_array import FileArray
 from store.read.arrays.file_reads import FileRange, FileReads
 from store.read.arrays.item_location import ChunkParts, Located, Piece, plan_pieces
 from store.read.arrays.mapped_shards import MappedShards
-from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
+from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ItemSlices, ReadOptions
 from store.read.arrays.shard import RawShard
 
 __all__ = ["RawArray"]
@@ -62,7 +62,7 @@ class RawArray(FileArray[RawShard]):
         return self.shard(number).items[inside : inside + stop - start]
 
     def take(
-        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
+        self, positions: np.ndarray, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`; what is short of an item is gathered, all by one call."""
         if options.files is not None:
@@ -99,7 +99,7 @@ class RawArray(FileArray[RawShard]):
         options.threads.run(work, plan_gathers(len(firsts), width), out.nbytes)
         return out
 
-    def _runs_of(self, select: Select) -> tuple[np.ndarray, int]:
+    def _runs_of(self, select: ItemSlices) -> tuple[np.ndarray, int]:
         """Where what is selected of an item begins in each plane, in runs of bytes, int64
         `(n_runs,)`, and their length; 0 if they are copied better in another way."""
         layout = self.layout
@@ -112,7 +112,7 @@ class RawArray(FileArray[RawShard]):
         return runs, width if in_order and is_short else 0
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`."""
         starts, stops, shards = located
@@ -153,7 +153,7 @@ class RawArray(FileArray[RawShard]):
         parts: ChunkParts,
         positions: np.ndarray,
         memory: np.ndarray,
-        select: Select = (),
+        select: ItemSlices = (),
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
         """As `read_located`, of chunks that are somewhere else than in shards.
@@ -212,7 +212,7 @@ class RawArray(FileArray[RawShard]):
             ends = maps.ends[shards]
         return maps, ends
 
-    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices) -> bool:
         """See `Array`: long whole items that lie together and are not checked.
 
         Where the kernel does not tell what is in memory, maps are read: of warm rows they are
@@ -251,7 +251,7 @@ class RawArray(FileArray[RawShard]):
         return out
 
     def _copy_selected(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, options: ReadOptions
     ) -> np.ndarray:
         """Parts of items, or items whose parts lie apart: a copy for each piece of a shard."""
         layout = self.layout

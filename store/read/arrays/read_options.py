@@ -16,9 +16,9 @@ __all__ = [
     "SHARED_BYTES",
     "UNKNOWN",
     "Empty",
+    "ItemSlices",
     "ReadOptions",
     "Schedule",
-    "Select",
     "Threads",
     "Work",
 ]
@@ -79,7 +79,7 @@ def _cut(items: list, n: int) -> list[list]:
 
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-Select = tuple[slice, ...]
+ItemSlices = tuple[slice, ...]
 """A slice for each item axis; empty: whole items."""
 
 

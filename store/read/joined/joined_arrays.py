@@ -14,8 +14,9 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.segments import Segments
 from store.read.arrays.array import Array
+from store.read.arrays.file_array import FileArray
 from store.read.arrays.item_location import Located
-from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.arrays.shard import CompressedShard, RawShard
 
 __all__ = ["HeldArray", "LinkedShards", "RoutedArray"]
@@ -34,13 +35,13 @@ class HeldArray(Array):
         return self._values[start:stop]
 
     def take(
-        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
+        self, positions: np.ndarray, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`."""
         return self._values.take(positions, 0)
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`; the places are those of the items."""
         ranges = zip(located.starts.tolist(), located.stops.tolist(), strict=True)
@@ -48,7 +49,7 @@ class HeldArray(Array):
         return options.place(np.concatenate([self._values[:0], *items]))
 
     def advise_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:
         """See `Array`: there is nothing to do."""
 
@@ -60,7 +61,7 @@ class HeldArray(Array):
 class LinkedShards:
     """The shards of arrays of equal layouts, numbered through: those of one array of segments."""
 
-    def __init__(self, array: StoredArray, parts: Sequence[Array]) -> None:
+    def __init__(self, array: StoredArray, parts: Sequence[FileArray]) -> None:
         self._array = array
         self._parts = parts
         counts = [part.array.n_shards for part in parts]
@@ -86,7 +87,7 @@ class RoutedArray(Array):
         self._parts = parts
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`."""
         starts, stops, _ = located
@@ -121,7 +122,7 @@ class RoutedArray(Array):
         ]
 
     def advise_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:
         """See `Array`; the parts get no times of visits."""
         for part, here, shift in self._owners(starts, stops):

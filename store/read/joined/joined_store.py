@@ -23,6 +23,7 @@ from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID, Schema
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.file_array import FileArray
 from store.read.directory import StoreDirectory
 from store.read.joined.joined_arrays import HeldArray, LinkedShards, RoutedArray
 from store.read.joined.joined_ids import (
@@ -38,7 +39,7 @@ from store.read.joined.union import (
     plan_joined,
     unite_columns,
 )
-from store.read.source import MAX_MAPS, LocalSource
+from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.read.store import TraceStore
 from store.read.trace import TraceIds
 
@@ -102,7 +103,7 @@ def row_cuts(store: TraceStore) -> np.ndarray:
     return np.cumsum([0, *map(len, parts_of(store))])
 
 
-class JoinedSource(LocalSource):
+class JoinedSource(StoreSource):
     """Opens arrays of several stores as one."""
 
     def __init__(self, stores: Sequence[TraceStore]) -> None:
@@ -155,10 +156,10 @@ class JoinedSource(LocalSource):
         self,
         array: StoredArray,
         cache: ChunkCache | None = None,
-        max_maps: int = MAX_MAPS,
+        max_maps: int = MAX_ARRAY_MAPS,
         check: Manifest | None = None,
     ) -> Array:
-        """See `LocalSource`; each store checks its own part."""
+        """See `StoreSource`; each store checks its own part."""
         if array.column is not None:
             return self._open_column(array, array.column, cache or ChunkCache(0), max_maps)
         if array.axis is not None:
@@ -174,7 +175,8 @@ class JoinedSource(LocalSource):
         parts = [store.reader.column(name) for store in stores]
         if name not in self._linked or not parts:
             return RoutedArray(array, parts)
-        return self.open_files(array, cache, max_maps, None, LinkedShards(array, parts).open)
+        linked = LinkedShards(array, cast("list[FileArray]", parts))  # no mirror is among them
+        return self.open_files(array, cache, max_maps, None, linked.open)
 
     def _offsets(self, axis: str) -> np.ndarray:
         parts = [store.reader.offsets(axis).read_checked() for store in self.stores]
@@ -186,11 +188,11 @@ class JoinedSource(LocalSource):
         return np.concatenate([np.zeros(1, np.int64), *moved])
 
     def file_bytes(self, path: str = "") -> int:
-        """See `LocalSource`."""
+        """See `StoreSource`."""
         return sum(store.file_bytes(path or None) for store in self.stores)
 
-    def committed(self) -> tuple[LocalSource, Manifest]:
-        """See `LocalSource`."""
+    def committed(self) -> tuple[StoreSource, Manifest]:
+        """See `StoreSource`."""
         stores = [store.refresh() for store in self.stores]
         is_same = all(one is other for one, other in zip(stores, self.stores, strict=True))
         now = self if is_same else JoinedSource(stores)

@@ -24,16 +24,16 @@ from store.errors import (
 from store.format.codecs import parse_codec
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest, read_manifest
-from store.format.ranges import cells, count_cells, cut_ranges, join_ranges
+from store.format.ranges import chunks_touched, count_touched, cut_ranges, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.item_location import ChunkParts, Located
 from store.read.arrays.mapped_file import MappedFile
 from store.read.arrays.raw_array import RawArray
-from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.directory import StoreDirectory
-from store.read.source import MAX_MAPS, LocalSource
+from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.remote.cache.chunk_index import (
     CHUNK_MARGIN,
     ChunkIndex,
@@ -170,7 +170,7 @@ class CachedArray(Array):
         self._is_announced = False
 
     def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+        self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`: always a copy, as what is in a slot changes."""
         planes = self.planes(select).ravel()
@@ -187,7 +187,7 @@ class CachedArray(Array):
         starts: np.ndarray,
         stops: np.ndarray,
         planes: np.ndarray,
-        select: Select,
+        select: ItemSlices,
         options: ReadOptions,
     ) -> np.ndarray:
         """Read so much at a time as the cache has room for."""
@@ -210,7 +210,7 @@ class CachedArray(Array):
         starts: np.ndarray,
         stops: np.ndarray,
         planes: np.ndarray,
-        select: Select,
+        select: ItemSlices,
         options: ReadOptions,
     ) -> tuple[np.ndarray, Read]:
         """The cells that ranges of places need, and how they are read."""
@@ -276,7 +276,7 @@ class CachedArray(Array):
         """Whether one of some cells was not compared with its checksum since it was opened."""
         return self._is_doubted is not None and bool(self._is_doubted[some].any())
 
-    def planes(self, select: Select) -> np.ndarray:
+    def planes(self, select: ItemSlices) -> np.ndarray:
         return super().planes(select) if self.layout.split_axes else ONE_PLANE
 
     def faults(
@@ -314,13 +314,13 @@ class CachedArray(Array):
             raise DamagedItemsError(str(error), items) from error
 
     def advise_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+        self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:
         """See `Array`: the kernel is told of chunks that are here, the cache of the others."""
         planes = self.planes(select).ravel()
         array = self.array
         state = self._chunks.current()
-        i, all_chunks = cells(starts, stops, array.layout.chunk_items)
+        i, all_chunks = chunks_touched(starts, stops, array.layout.chunk_items)
         # a chunk that many rows share is one announcement: its first use, and that after its last
         chunks, firsts = np.unique(all_chunks, return_index=True)
         lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
@@ -361,7 +361,7 @@ class CachedArray(Array):
         return state is not None and state.index.is_whole
 
 
-class CachedSource(LocalSource):
+class CachedSource(StoreSource):
     """A store at an address.
 
     Chunks of columns are fetched as they are read; other arrays, which are small, at once.
@@ -371,7 +371,7 @@ class CachedSource(LocalSource):
 
     def __init__(self, mirror: Mirror) -> None:
         super().__init__(StoreDirectory.of_mirror(mirror.root))
-        self.cache = self.mirror = mirror
+        self.mirror: Mirror = mirror
 
     def __reduce__(self) -> tuple:
         return CachedSource, (self.mirror,)
@@ -383,14 +383,14 @@ class CachedSource(LocalSource):
     def file_bytes(self, path: str = "") -> int:
         return self.mirror.object_bytes(path)
 
-    def committed(self) -> tuple[LocalSource, Manifest]:
+    def committed(self) -> tuple[StoreSource, Manifest]:
         return open_address(self.mirror.url, self.mirror.cache_dir, self.mirror.limit)
 
     def open_array(
         self,
         array: StoredArray,
         cache: ChunkCache | None = None,
-        max_maps: int = MAX_MAPS,
+        max_maps: int = MAX_ARRAY_MAPS,
         check: Manifest | None = None,
     ) -> Array:
         if array.column is not None:
@@ -414,7 +414,7 @@ class CachedSource(LocalSource):
 
 def open_address(
     url: str, cache_dir: str | Path | None, limit: int | None
-) -> tuple[LocalSource, Manifest]:
+) -> tuple[StoreSource, Manifest]:
     """The store at an address, cached, and what is committed there; see `TraceStore.open`."""
     folder = chosen_dir(cache_dir)
     prepare_dir(folder)
@@ -439,13 +439,13 @@ def plan_portions(
     """
     chunk_items = array.layout.chunk_items
     most = max(1, n_bytes // ((array.layout.chunk_bytes + CHUNK_MARGIN) * n_planes))
-    counts = count_cells(starts, stops, chunk_items)
+    counts = count_touched(starts, stops, chunk_items)
     if counts.sum() <= most:
         yield starts, stops
         return
     if counts.max() > most:
         _, starts, stops, _ = cut_ranges(starts, stops, most * chunk_items)
-        counts = count_cells(starts, stops, chunk_items)
+        counts = count_touched(starts, stops, chunk_items)
     first = 0
     n = 0
     for i, count in enumerate(counts.tolist()):

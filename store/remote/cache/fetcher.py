@@ -24,7 +24,7 @@ import numpy as np
 
 from store.errors import DamagedItemsError, StoreError, VersionError
 from store.format.manifest import GROUP_FILE
-from store.format.ranges import cells
+from store.format.ranges import chunks_touched
 from store.remote.cache.cached_column import CachedColumn
 from store.remote.cache.cached_store import CachedStore, state_digest
 from store.remote.cache.chunk_index import CHUNK_MARGIN
@@ -36,13 +36,13 @@ from store.remote.cache.uses import Uses
 from store.remote.objects.address import source_name
 from store.remote.objects.faults import disk_fault
 from store.remote.objects.objects import Objects, open_objects
+from store.system import FETCHER_THREADS
 
 __all__ = ["Server", "listen", "main"]
 
 IDLE_S = 2.0  # without a connection
 N_BACKLOG = 512
 POLL_S = 0.25
-N_THREADS = 16  # for tables of shards, and small files
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
 MAX_LOG_BYTES = 1024 * 1024
@@ -129,7 +129,7 @@ class Server:
     def run(self, then: Callable[[], None] = lambda: None) -> None:
         """Answer until nobody has been connected for `IDLE_S`; `then` is called at the end."""
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            self.loop.set_default_executor(ThreadPoolExecutor(N_THREADS))
+            self.loop.set_default_executor(ThreadPoolExecutor(FETCHER_THREADS))
             try:
                 runner.run(self._serve())
             except Exception:  # noqa: BLE001 - a defect: readers start another process
@@ -384,7 +384,7 @@ def _expand(runs: np.ndarray, n: int) -> np.ndarray:
         firsts[0] < 0 or (stops < firsts).any() or (firsts[1:] < stops[:-1]).any() or stops[-1] > n
     ):
         raise ValueError(f"expected rising ranges of cells up to {n}, found others")
-    return cells(firsts, stops, 1)[1]
+    return chunks_touched(firsts, stops, 1)[1]
 
 
 def _default_limit(directory: Path) -> int:

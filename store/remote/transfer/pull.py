@@ -20,17 +20,17 @@ from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import Moved, Tally, run_all
 from store.remote.objects.retry import FETCHES
 from store.remote.transfer.commit import Remote, read_remote
+from store.system import TRANSFER_THREADS
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in
 from store.write.space import check_space
 from store.write.writer import group_text
 
-__all__ = ["N_THREADS", "pull_store"]
+__all__ = ["pull_store"]
 
 SUFFIX = ".pull"
 RECORD = "pull.json"  # in the working directory: which store it is
-N_THREADS = 8  # files at a time
 
 
 def pull_store(
@@ -39,7 +39,7 @@ def pull_store(
     *,
     dry_run: bool = False,
     ignore_space: bool = False,
-    n_threads: int = N_THREADS,
+    n_threads: int = TRANSFER_THREADS,
     progress: BytesProgress = lambda done, total: None,
     checking: BytesProgress = lambda done, total: None,
     files: Files = DISK,

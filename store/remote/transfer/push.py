@@ -25,12 +25,12 @@ from store.remote.transfer.claim import claimed
 from store.remote.transfer.commit import Remote, check_conditions, commit, read_remote
 from store.remote.transfer.lineage import Sums, check_lineage, sums_of
 from store.remote.transfer.upload import Upload, Uploader, file_of
+from store.system import TRANSFER_THREADS
 from store.write.files import DISK
 from store.write.lock import WriterLock
 
-__all__ = ["N_THREADS", "push_store", "upload_s"]
+__all__ = ["push_store", "upload_s"]
 
-N_THREADS = 8  # files at a time
 SLOW_RATE = 2e6  # bytes a second of the whole line
 SCRATCH = ".push"
 # keys of what a push leaves in the group's attributes
@@ -52,7 +52,7 @@ def push_store(
     dry_run: bool = False,
     restart: bool = False,
     with_card: bool = True,
-    n_threads: int = N_THREADS,
+    n_threads: int = TRANSFER_THREADS,
     progress: BytesProgress = lambda done, total: None,
 ) -> Moved:
     """Make the store in a bucket what a local one is.

@@ -3,11 +3,6 @@
 
 import { $, numberOf } from "/page/dom.js";
 
-const SEARCHED = ["question", "answer", "references"];
-const N_MISTAKES = 25;
-const N_GROUPS = 200;
-const MAX_EDGES = 200;
-const LEAST_WEIGHT = 0.05; // of an edge that was kept
 const NEEDS = "this is a page of some traces without a server: python -m store view can do it";
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -20,21 +15,21 @@ const recorded = read();
 
 // The answer to a request, as `fetch` gives it.
 export async function answer(path, query = {}) {
-  const { columns, answers } = await recorded;
+  const known = await recorded;
   if (query.filter) throw new Error(`filter: ${NEEDS}`);
   const name = decodeURIComponent(path.replace(/^\/api\/\d+\/\d+\//, ""));
   const computed = COMPUTED[name];
-  const found = computed ? computed(columns, query, answers) : lookUp(answers, name, query);
+  const found = computed ? computed(known, query) : lookUp(known, name, query);
   if (found === undefined) throw new Error(`${name}: ${NEEDS}`);
   if (found?.bytes === undefined) return new Response(JSON.stringify(found));
   return new Response(bytesOf(found.bytes), { headers: found.headers });
 }
 
-function lookUp(answers, name, query) {
+function lookUp({ answers, rules }, name, query) {
   const parts = name.match(/^(trace\/\d+)\/(candidates|attention)\/(\d+)$/) ?? [];
   const [, trace, part, at] = parts;
   if (part === "candidates") return answers[`${trace}/candidates`]?.[at] ?? [];
-  if (part === "attention") return edgesFrom(answers[name], query);
+  if (part === "attention") return edgesFrom(answers[name], query, rules);
   const isKept = Object.hasOwn(answers, name);
   if (/^trace\/\d+$/.test(name) && !isKept)
     throw new Error(`row: expected 0 to ${answers["/api/stores"].stores[0].rows - 1}`);
@@ -42,20 +37,21 @@ function lookUp(answers, name, query) {
 }
 
 // Only the strongest edges were kept, from a weight on.
-function edgesFrom(edges, { threshold, skip_first: skip }) {
+function edgesFrom(edges, { threshold, skip_first: skip }, rules) {
   if (!edges) return undefined;
   const isIn = (i) => edges.weights[i] >= Math.fround(threshold) && !(skip && edges.keys[i] === 0);
   const kept = [...edges.weights.keys()].filter(isIn);
-  const part = (name) => kept.slice(0, MAX_EDGES).map((i) => edges[name][i]);
-  const isCut = edges.n_above > edges.weights.length || threshold < LEAST_WEIGHT;
+  const part = (name) => kept.slice(0, rules.max_edges).map((i) => edges[name][i]);
+  const isCut = edges.n_above > edges.weights.length || threshold < rules.least_weight;
   const all = `${kept.length}${isCut ? " or more" : ""}`;
   return { queries: part("queries"), keys: part("keys"), weights: part("weights"), n_above: all };
 }
 
 // The rows in the order of a column; numbers that are missing come last.
-function ordered(columns, { sort, descending }, { stores: [store] }) {
+function ordered({ columns, answers }, { sort, descending }) {
   const rows = [...columns.trace_id.keys()];
   if (!sort) return descending ? rows.reverse() : rows;
+  const [store] = answers["/api/stores"].stores;
   const column = store.columns.find((each) => each.name === sort);
   if (!column) throw new Error(`sort: expected a column, found ${sort.slice(0, 60)}`);
   const keys = column.kind === "number" ? columns[sort].map(numberOf) : columns[sort];
@@ -71,42 +67,43 @@ function ordered(columns, { sort, descending }, { stores: [store] }) {
 const pickRows = (columns, names, rows) =>
   Object.fromEntries(names.map((name) => [name, rows.map((row) => columns[name][row])]));
 
-function table(columns, query, answers) {
-  const all = ordered(columns, query, answers["/api/stores"]);
+function table(known, query) {
+  const all = ordered(known, query);
   const start = Number(query.start ?? 0);
   const rows = all.slice(start, start + Number(query.count ?? 60));
   const names = (query.columns ?? "").split(",").filter(Boolean);
-  return { total: all.length, start, rows, columns: pickRows(columns, names, rows) };
+  return { total: all.length, start, rows, columns: pickRows(known.columns, names, rows) };
 }
 
 // The next row after a position that has an id or a text.
-function find(columns, query, answers) {
-  const rows = ordered(columns, query, answers["/api/stores"]);
-  const positions = [...rows.keys()].filter(isFound(columns, query, rows));
+function find(known, query) {
+  const rows = ordered(known, query);
+  const positions = [...rows.keys()].filter(isFound(known, query, rows));
   const later = positions.find((position) => position > Number(query.after ?? -1));
   const position = later ?? positions[0] ?? null;
   return { position, row: rows[position] ?? null, n: positions.length };
 }
 
-function isFound({ trace_id: ids, ...columns }, { row, id, text }, rows) {
+function isFound({ columns, rules }, { row, id, text }, rows) {
   if (row !== undefined) return (position) => rows[position] === Number(row);
+  const ids = columns.trace_id;
   const exact = ids.indexOf(id ?? text);
   if (id !== undefined || exact >= 0) return (position) => rows[position] === exact;
-  const searched = [ids, ...SEARCHED.map((name) => columns[name] ?? [])];
+  const searched = [ids, ...rules.searched.map((name) => columns[name] ?? [])];
   const has = (value) => value?.toLowerCase().includes(text.toLowerCase());
   return (position) => searched.some((values) => has(values[rows[position]]));
 }
 
-function groups(columns, { column }) {
+function groups({ columns, rules }, { column }) {
   const counts = new Map();
   for (const text of columns[column]) counts.set(text, (counts.get(text) ?? 0) + 1);
   const sorted = [...counts].sort(([, a], [, b]) => b - a);
   const repeated = sorted.filter(([, n]) => n > 1).length;
-  return { n: sorted.length, repeated, groups: sorted.slice(0, N_GROUPS) };
+  return { n: sorted.length, repeated, groups: sorted.slice(0, rules.n_groups) };
 }
 
 // The rows on the wrong side of a threshold: how many, and the farthest.
-function mistakes(columns, { column, threshold }) {
+function mistakes({ columns, rules }, { column, threshold }) {
   const scores = columns[column].map(numberOf);
   const limit = Math.fround(threshold); // scores have that precision
   const part = (label, isWrong) => {
@@ -114,8 +111,8 @@ function mistakes(columns, { column, threshold }) {
       (row) => Number.isFinite(scores[row]) && columns.label[row] === label && isWrong(scores[row]),
     );
     const far = (row) => Math.abs(scores[row] - threshold);
-    const rows = wrong.sort((a, b) => far(b) - far(a)).slice(0, N_MISTAKES);
-    const names = ["trace_id", "question", "answer", "label"].filter((name) => name in columns);
+    const rows = wrong.sort((a, b) => far(b) - far(a)).slice(0, rules.n_mistakes);
+    const names = rules.listed.filter((name) => name in columns);
     const chosen = rows.map((row) => scores[row]);
     return { n: wrong.length, rows, scores: chosen, columns: pickRows(columns, names, rows) };
   };
@@ -126,11 +123,11 @@ function mistakes(columns, { column, threshold }) {
 }
 
 const COMPUTED = {
-  "/api/stores": (columns, query, answers) => answers["/api/stores"],
+  "/api/stores": ({ answers }) => answers["/api/stores"],
   complete: () => [],
-  histogram: (columns, { column }, answers) => answers[`histogram/${column}`],
-  calibration: (columns, { column }, answers) => answers[`calibration/${column}`],
-  roc: (columns, { column }, answers) => answers[`roc/${column}`],
+  histogram: ({ answers }, { column }) => answers[`histogram/${column}`],
+  calibration: ({ answers }, { column }) => answers[`calibration/${column}`],
+  roc: ({ answers }, { column }) => answers[`roc/${column}`],
   table,
   find,
   groups,

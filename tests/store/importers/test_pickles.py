@@ -596,7 +596,7 @@ def test_torch_need_not_be_there(tmp_path, is_zip):
     path = save({"graphs": graphs(), "x": torch.ones(3)}, tmp_path / "file.pt", is_zip)
     code = (
         "import sys; sys.modules.update(torch=None, torch_geometric=None); "
-        "from store.importers.legacy import ImportSource; "
+        "from store.importers.legacy.source import LegacySource; "
         "from pathlib import Path; from store.importers.pickles import read_content; "
         f"found = read_content(Path({str(path)!r}), 'torch'); "
         "print(found['graphs'][1]['x'].shape, found['x'].tolist())"

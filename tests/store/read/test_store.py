@@ -329,7 +329,7 @@ def test_a_damaged_chunk_names_the_rows_it_holds(broken_path, rows):
 
 def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
     """However many shards there are: the oldest maps go, and reading goes on."""
-    monkeypatch.setattr(row_reader, "MAX_MAPS", 60)
+    monkeypatch.setattr(row_reader, "MAX_STORE_MAPS", 60)
     store = TraceStore.open(store_path)
     expected = TraceStore.open(store_path).read(range(40))
     for _ in range(2):

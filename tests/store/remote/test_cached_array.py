@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
-from store.format.ranges import cells
+from store.format.ranges import chunks_touched
 from store.remote.cache.cached_array import plan_portions
 from store.remote.cache.chunk_index import (
     ChunkIndex,
@@ -64,7 +64,7 @@ def test_portions_are_small_and_together_all(ranges, n_bytes):
     found = [pair for a, b in portions for pair in zip(a.tolist(), b.tolist(), strict=True)]
     assert places(found) == places((start, start + n) for start, n in ranges)
     for a, b in portions:
-        chunks = np.unique(cells(a, b, LAYOUT.chunk_items)[1])
+        chunks = np.unique(chunks_touched(a, b, LAYOUT.chunk_items)[1])
         assert len(cells_of_chunks(array, chunks, np.arange(2))) * LAYOUT.chunk_bytes <= max(
             n_bytes, 2 * LAYOUT.chunk_bytes
         )

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from splitting import split_rows
 
 from store import Column, Schema, StoreWriter, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns, open_data
-from train.data.splits import all_as_test, check_batch, read_splits, split_rows
+from train.data.splits import all_as_test, check_batch, read_splits
 from train.errors import DataError
 from train.evaluate.findings import count_splits
 

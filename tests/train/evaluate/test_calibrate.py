@@ -11,7 +11,7 @@ from train.evaluate.calibrate import (
     keep_promise,
     measure_recalibrated,
     risk_threshold,
-    share_let_through,
+    risks_at,
 )
 from train.evaluate.findings import measure_method
 from train.evaluate.frame import Frame
@@ -45,7 +45,7 @@ def test_the_risk_is_a_mean_over_questions():
     labels = np.array([1, 1, 1, 1, 0])
     scores = np.array([0.2, 0.5, 0.9, 0.4, 0.1])
     questions = np.array([0, 0, 0, 1, 2])
-    found = share_let_through(labels, scores, questions, np.array([0.2, 0.3, 0.5, 1.0]))
+    found = risks_at(labels, scores, questions, np.array([0.2, 0.3, 0.5, 1.0]))
     assert found == pytest.approx([0, 1 / 6, (1 / 3 + 1) / 2, 1])
     assert controlled_risk(labels, scores, questions, 0.3) == pytest.approx(
         {"risk": 1 / 6, "answered": 2 / 5, "wrong_answered": 1 / 2}
@@ -59,7 +59,7 @@ def test_the_threshold_is_the_largest_that_keeps_the_bound():
     n = len(np.unique(questions[labels == 1]))
     found = risk_threshold(labels, scores, questions, 0.1)
     grid = np.linspace(0, 1, 5001)
-    risks = share_let_through(labels, scores, questions, grid)
+    risks = risks_at(labels, scores, questions, grid)
     allowed = grid[(n * risks + 1) / (n + 1) <= 0.1]
     assert allowed.max() <= found <= allowed.max() + 1 / 5000
 

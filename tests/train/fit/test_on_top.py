@@ -7,12 +7,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
+from splitting import split_rows
 
 from models import BASELINES, CONTROLS, DETECTORS
 from store import Column, Schema, StoreWriter
 from train.commands.main import main
 from train.config import Config
-from train.data.splits import split_rows
 from train.evaluate.metrics import auroc, draw_folds
 from train.fit.probes import out_of_fold_margin
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from damage import flip
 from hypothesis import given
 from hypothesis import strategies as st
-from mirroring import N_ROWS, URL, Node, disk_bytes
+from mirroring import N_ROWS, SCHEMA, URL, Node, disk_bytes
 from oracle import assert_batch, write_store
 
 from store import Column, CorruptError, Schema, StoreError
@@ -123,6 +125,22 @@ def test_what_is_checked_again_is_right(node, rows, monkeypatch):
         store.read(range(10))
         monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(node.cache_dir))
         assert verify_store(URL).problems == []
+
+
+@pytest.mark.parametrize("name", ["states", "zipped"])
+def test_a_chunk_that_is_damaged_at_the_address_is_a_problem(name, local, tmp_path, monkeypatch):
+    """`verify` names it, and rows: by its own checksum a chunk is looked at in files here alone."""
+    path = tmp_path / "damaged.zarr"
+    shutil.copytree(local, path)
+    flip(path / SCHEMA.layout(name).shard_path(0), 1000)
+    there = Node(tmp_path / "cache", path)
+    there.prepare()
+    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(there.cache_dir))
+    with there.running():
+        problems = verify_store(URL).problems
+    assert {(problem.kind, problem.column) for problem in problems} == {("damaged", name)}
+    assert "chunk 0: expected the bytes of its checksum" in problems[0].text
+    assert problems[0].rows is not None
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
