@@ -215,7 +215,7 @@ class CachedArray(Array):
     ) -> tuple[np.ndarray, Read]:
         """The cells that ranges of places need, and how they are read."""
         parts = ChunkParts.of_places(self.layout, starts, stops)
-        some = cells_of_chunks(self.array, parts.chunks, planes)
+        cells = cells_of_chunks(self.array, parts.chunks, planes)
 
         def read(state: CacheState, positions: np.ndarray) -> np.ndarray:
             if self.layout.codec is None:
@@ -223,21 +223,21 @@ class CachedArray(Array):
                 return self._raw.read_chunks(parts, of_planes, state.memory, select, options)
             return self._compressed.read_located(Located(starts, stops), select, options)
 
-        return some, read
+        return cells, read
 
-    def _fetch_cells(self, some: np.ndarray, read: Read) -> np.ndarray:
+    def _fetch_cells(self, cells: np.ndarray, read: Read) -> np.ndarray:
         """What `read` makes of cells, which are asked for."""
-        asked = np.unique(some)
+        asked = np.unique(cells)
         if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
-            doubts, is_announced = self._doubts(some), self._is_announced
+            doubts, is_announced = self._doubts(cells), self._is_announced
             if not self.mirror.need(self.path, asked, is_announced=is_announced, is_doubted=doubts):
                 raise TooMany
             if self._is_doubted is not None:
                 self._is_doubted[asked] = False
             self._chunks.current()
-            found = self._attempt(some, read)
+            found = self._attempt(cells, read)
             self.mirror.done()
             if found is not None:
                 return found
@@ -246,21 +246,21 @@ class CachedArray(Array):
             f"copied, found them evicted {ATTEMPTS} times; give it more bytes"
         )
 
-    def _attempt(self, some: np.ndarray, read: Read) -> np.ndarray | None:
+    def _attempt(self, cells: np.ndarray, read: Read) -> np.ndarray | None:
         """What was read, if the chunks were here all the time; else None."""
         # if another process has taken over, its words are 0, or its file has lost its name
         state = self._chunks.state or self._chunks.current()
-        words = state.index.words[some]
-        if not are_here(words).all() or self._doubts(some):
+        words = state.index.words[cells]
+        if not are_here(words).all() or self._doubts(cells):
             return None
         positions = positions_of(words)
-        sizes = state.index.sizes[some] if self.layout.codec else self.layout.chunk_bytes
+        sizes = state.index.sizes[cells] if self.layout.codec else self.layout.chunk_bytes
         if (positions + sizes).max(initial=0) > len(state.memory):  # the slab has grown
             self._chunks.state = None
             return None
 
         def is_unchanged() -> bool:
-            return bool((state.index.words[some] == words).all()) and state.index.is_current()
+            return bool((state.index.words[cells] == words).all()) and state.index.is_current()
 
         try:
             found = read(state, positions)
@@ -272,9 +272,9 @@ class CachedArray(Array):
             return None
         return found if is_unchanged() else None
 
-    def _doubts(self, some: np.ndarray) -> bool:
+    def _doubts(self, cells: np.ndarray) -> bool:
         """Whether one of some cells was not compared with its checksum since it was opened."""
-        return self._is_doubted is not None and bool(self._is_doubted[some].any())
+        return self._is_doubted is not None and bool(self._is_doubted[cells].any())
 
     def planes(self, select: ItemSlices) -> np.ndarray:
         return super().planes(select) if self.layout.split_axes else ONE_PLANE
@@ -288,8 +288,8 @@ class CachedArray(Array):
         n_bytes = self.mirror.portion_bytes
         for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
             parts = ChunkParts.of_places(self.layout, starts, stops)
-            some = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
-            fetch = partial(self._fetch_cells, some, lambda _, positions: positions)
+            cells = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
+            fetch = partial(self._fetch_cells, cells, lambda _, positions: positions)
             try:
                 self._of_items(starts, stops, fetch)
             except DamagedItemsError as fault:
@@ -299,8 +299,8 @@ class CachedArray(Array):
         """See `Array`: its table comes with its first chunk."""
         first = np.array([number * self.layout.shard_items])
         chunk = first // self.layout.chunk_items
-        some = cells_of_chunks(self.array, chunk, np.zeros(1, np.int64))
-        self._of_items(first, first + 1, partial(self.mirror.need, self.path, some))
+        cells = cells_of_chunks(self.array, chunk, np.zeros(1, np.int64))
+        self._of_items(first, first + 1, partial(self.mirror.need, self.path, cells))
 
     def _of_items(self, starts: np.ndarray, stops: np.ndarray, work: Callable[[], T]) -> T:
         """Do what needs the chunks of items; an error of them names the items."""
@@ -324,11 +324,11 @@ class CachedArray(Array):
         # a chunk that many rows share is one announcement: its first use, and that after its last
         chunks, firsts = np.unique(all_chunks, return_index=True)
         lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
-        some = cells_of_chunks(array, chunks, planes)
-        words = state.index.words[some]
+        cells = cells_of_chunks(array, chunks, planes)
+        words = state.index.words[cells]
         is_there = bool(are_here(words).all())
         if is_there:
-            ends = positions_of(words) + state.index.sizes[some]
+            ends = positions_of(words) + state.index.sizes[cells]
             spans = join_ranges(*np.sort([positions_of(words), ends]))
             for first, last in zip(*map(np.ndarray.tolist, spans), strict=True):
                 state.slab.advise(first, last, mmap.MADV_WILLNEED)
@@ -342,7 +342,7 @@ class CachedArray(Array):
             uses[:, 1] = schedule.next_use(i[lasts], base, last) * schedule.row_bytes
         times = np.tile(np.minimum(uses, UNKNOWN).astype(np.int64), (len(planes), 1))
         now = schedule.now * schedule.row_bytes
-        self.mirror.want(self.path, np.column_stack([some, times]), now)
+        self.mirror.want(self.path, np.column_stack([cells, times]), now)
         self._is_announced = True
 
     def is_place_cached(self, place: int) -> bool:

@@ -95,9 +95,9 @@ class CachedColumn:
         self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def closed_shards(self, some: np.ndarray) -> list[int]:
+    def closed_shards(self, cells: np.ndarray) -> list[int]:
         """The shards that hold some cells, and whose tables are not here."""
-        shards = np.unique(some // self.shard_cells).tolist()
+        shards = np.unique(cells // self.shard_cells).tolist()
         return [shard for shard in shards if shard not in self._tables]
 
     async def open_shard(self, shard: int) -> None:
@@ -140,27 +140,27 @@ class CachedColumn:
             )
         return entries
 
-    def place(self, shard: int, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def place(self, shard: int, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where cells of one open shard are in its object: starts and sizes, int64 `(n,)`."""
         starts, sizes = self._tables[shard]
-        inside = some - shard * self.shard_cells
+        inside = cells - shard * self.shard_cells
         return starts[inside], sizes[inside]
 
-    def sizes(self, some: np.ndarray) -> np.ndarray:
+    def sizes(self, cells: np.ndarray) -> np.ndarray:
         """The bytes of the chunks of cells of open shards, int64 `(n,)`; 0 where none is."""
-        found = np.zeros(len(some), np.int64)
-        shards = some // self.shard_cells
+        found = np.zeros(len(cells), np.int64)
+        shards = cells // self.shard_cells
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            _, found[here] = self.place(shard, some[here])
+            _, found[here] = self.place(shard, cells[here])
         return found
 
-    def cut(self, some: np.ndarray) -> list[Cut]:
+    def cut(self, cells: np.ndarray) -> list[Cut]:
         """Cells of open shards as jobs, in the order of their places in the objects."""
         cuts = []
-        shards = some // self.shard_cells
+        shards = cells // self.shard_cells
         for shard in np.unique(shards).tolist():
-            here = some[shards == shard]
+            here = cells[shards == shard]
             starts, sizes = self.place(shard, here)
             order = np.argsort(starts, kind="stable")
             whole = Cut(shard, here[order], starts[order], sizes[order])
@@ -206,11 +206,11 @@ class CachedColumn:
         is_whole = np.array([*map(len, found)], np.int64) == sizes[left]
         job.is_missing[left] = ~(is_whole & self._are_right(job, left, found))
 
-    def _are_right(self, job: Job, some: np.ndarray, found: list[memoryview]) -> np.ndarray:
+    def _are_right(self, job: Job, which: np.ndarray, found: list[memoryview]) -> np.ndarray:
         """Which of the bytes that were found are those of some chunks of a job: bool `(n,)`."""
         layout = self.layout
         shard = job.cut.shard
-        inside = job.cells[some] - shard * self.shard_cells
+        inside = job.cells[which] - shard * self.shard_cells
         planes, chunks = np.divmod(inside, layout.shard_chunks)
         # those of one shard follow each other
         base = self.array.sum_of_chunk(shard * layout.shard_chunks)

@@ -153,44 +153,44 @@ class WritableIndex:
         self.n_chunks = -1
         self.is_open = False
 
-    def missing(self, some: np.ndarray) -> np.ndarray:
+    def missing(self, cells: np.ndarray) -> np.ndarray:
         """Those of some cells that cannot be read yet, and that nobody fetches."""
-        return some[~are_here(self.words[some]) & ~self.is_coming[some]]
+        return cells[~are_here(self.words[cells]) & ~self.is_coming[cells]]
 
     def movable(self) -> np.ndarray:
         """The cells whose slots may be taken by others."""
         return np.flatnonzero((self.words != 0) & ~self.is_coming & (self.pins == 0))
 
-    def adopt(self, other: "WritableIndex", some: np.ndarray) -> None:
+    def adopt(self, other: "WritableIndex", cells: np.ndarray) -> None:
         """Take the slots of cells over from the index of another state of the store."""
-        words = other.words[some]
-        self.sizes[some] = other.sizes[some]
-        other.clear(some)
-        self.words[some] = words | UNCHECKED
+        words = other.words[cells]
+        self.sizes[cells] = other.sizes[cells]
+        other.clear(cells)
+        self.words[cells] = words | UNCHECKED
 
-    def doubt(self, some: np.ndarray) -> None:
+    def doubt(self, cells: np.ndarray) -> None:
         """Have chunks that are here be compared with their checksums before they are read."""
-        here = some[are_here(self.words[some])]
+        here = cells[are_here(self.words[cells])]
         self._count(-len(here))
         self.words[here] |= UNCHECKED
 
-    def publish(self, some: np.ndarray, positions: np.ndarray, tick: int) -> None:
+    def publish(self, cells: np.ndarray, positions: np.ndarray, tick: int) -> None:
         """Tell readers that chunks have come, whose sizes are noted."""
-        self.words[some] = positions // BLOCK | tick << SLOT_BITS
-        self.was_here[some] = True
-        self._count(len(some))
+        self.words[cells] = positions // BLOCK | tick << SLOT_BITS
+        self.was_here[cells] = True
+        self._count(len(cells))
 
-    def clear(self, some: np.ndarray) -> np.ndarray:
+    def clear(self, cells: np.ndarray) -> np.ndarray:
         """Tell readers that chunks are gone; the positions that are free after this."""
-        words = self.words[some]
+        words = self.words[cells]
         self._count(-int(are_here(words).sum()))
-        self.words[some] = 0
-        self.times.end_ahead(some)
+        self.words[cells] = 0
+        self.times.end_ahead(cells)
         return positions_of(words)
 
-    def slots(self, some: np.ndarray) -> np.ndarray:
+    def slots(self, cells: np.ndarray) -> np.ndarray:
         """Bytes of the slots of chunks, int64 `(n,)`."""
-        return slots(self.sizes[some].astype(np.int64))
+        return slots(self.sizes[cells].astype(np.int64))
 
     def _count(self, n: int) -> None:
         self.n_here += n

@@ -174,22 +174,22 @@ class FetchQueue:
         return self.columns[of]
 
     async def need(
-        self, column: CachedColumn, some: np.ndarray, *, is_announced: bool = False
+        self, column: CachedColumn, cells: np.ndarray, *, is_announced: bool = False
     ) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay for `LEASE_S` or to `release`.
 
         What is read `is_announced` if its times count it. Raises StoreError if they cannot be
         fetched, or there is no room for them in time.
         """
-        await asyncio.gather(*map(column.open_shard, column.closed_shards(some)))
-        sizes = column.sizes(some)
-        some = some[sizes > 0]
-        ticket = Ticket(column, some, is_announced)
+        await asyncio.gather(*map(column.open_shard, column.closed_shards(cells)))
+        sizes = column.sizes(cells)
+        cells = cells[sizes > 0]
+        ticket = Ticket(column, cells, is_announced)
         if not is_announced:
             self._move_clock(self.clock + int(sizes.sum()))
-        n_here = int(are_here(column.index.words[some]).sum())
+        n_here = int(are_here(column.index.words[cells]).sum())
         self.counts.hits += n_here
-        self.counts.misses += len(some) - n_here
+        self.counts.misses += len(cells) - n_here
         while not await self._bring(ticket):
             pass
         self._held.append(ticket)

@@ -349,15 +349,15 @@ class _Session:
     async def _need(
         self, store: CachedStore, column: CachedColumn, message: dict[str, Any], runs: np.ndarray
     ) -> dict[str, Any]:
-        some = _expand(runs, len(column.index.words))
+        cells = _expand(runs, len(column.index.words))
         self._release()
         portion = self.server.portion_bytes(store)
-        fits = len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
+        fits = len(cells) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
         if fits:
             if message["doubted"]:
-                column.index.doubt(some)
+                column.index.doubt(cells)
             is_announced = bool(message["announced"])
-            self.ticket = await self.cache.need(column, some, is_announced=is_announced)
+            self.ticket = await self.cache.need(column, cells, is_announced=is_announced)
         return {"portion_bytes": portion, "fits": fits}
 
     def _release(self) -> None:

@@ -95,7 +95,7 @@ class Mirror:
         self._links = threading.local()
 
     def need(
-        self, path: str, some: np.ndarray, *, is_announced: bool = False, is_doubted: bool = False
+        self, path: str, cells: np.ndarray, *, is_announced: bool = False, is_doubted: bool = False
     ) -> bool:
         """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
@@ -104,7 +104,7 @@ class Mirror:
         if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be had.
         """
         message = {"op": "need", "array": path, "announced": is_announced, "doubted": is_doubted}
-        reply = self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
+        reply = self._ask(message, np.stack(join_ranges(cells, cells + 1), axis=1))
         self.portion_bytes = int(reply["portion_bytes"])
         return bool(reply["fits"])
 

@@ -82,9 +82,9 @@ class Inventory:
         """
         parts = [(np.empty(0, np.int64),) * 4]
         for number, index in enumerate(self.indexes.values()):
-            some = np.flatnonzero((index.words != 0) & ~index.is_coming)
-            starts = positions_of(index.words[some])
-            parts.append((np.full(len(some), number), some, starts, starts + index.slots(some)))
+            cells = np.flatnonzero((index.words != 0) & ~index.is_coming)
+            starts = positions_of(index.words[cells])
+            parts.append((np.full(len(cells), number), cells, starts, starts + index.slots(cells)))
         parts += [(np.full(len(job.cells), -1), job.cells, *_slots_of(job)) for job in self._jobs]
         owners, cells, starts, stops = (
             np.concatenate(column) for column in zip(*parts, strict=True)
@@ -165,9 +165,9 @@ class Inventory:
         for folder in [one for one in self.folders if one not in self._open_folders]:
             other = self.indexes.get(folder / INDEX_DIR / path)
             if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
-                some = other.movable()
-                some = some[some < len(index.words)]
-                index.adopt(other, some[index.words[some] == 0])
+                cells = other.movable()
+                cells = cells[cells < len(index.words)]
+                index.adopt(other, cells[index.words[cells] == 0])
 
     def take(
         self, column: CachedColumn, cuts: list[Cut], past: float, needed_after: float
@@ -225,18 +225,20 @@ class Inventory:
         indexes = list(self.indexes.values())
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for index in indexes:
-            some = index.movable()
-            uses = np.full(len(some), NO_READER)
+            cells = index.movable()
+            uses = np.full(len(cells), NO_READER)
             if index.is_open:
-                uses = index.times.next_use[some]
+                uses = index.times.next_use[cells]
                 uses = np.where(uses < past, UNKNOWN, uses)  # nobody has announced it
             chosen = uses > needed_after
-            found.append((some[chosen], uses[chosen]))
+            found.append((cells[chosen], uses[chosen]))
         if not found:
             return False
         cells, uses = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        owners = np.repeat(np.arange(len(found)), [len(some) for some, _ in found])
-        taken = np.concatenate([i.slots(some) for i, (some, _) in zip(indexes, found, strict=True)])
+        owners = np.repeat(np.arange(len(found)), [len(cells) for cells, _ in found])
+        taken = np.concatenate(
+            [i.slots(cells) for i, (cells, _) in zip(indexes, found, strict=True)]
+        )
         if not len(cells) or taken.sum() < least:
             return False
         victims = choose_victims(uses, taken, wanted)
@@ -244,13 +246,13 @@ class Inventory:
             self.evict(indexes[number], cells[victims[owners[victims] == number]])
         return True
 
-    def evict(self, index: WritableIndex, some: np.ndarray) -> None:
+    def evict(self, index: WritableIndex, cells: np.ndarray) -> None:
         """Evict chunks: readers see it before their slots are taken by others."""
-        self._count_evicted(index, some)
-        self.slab.give_back(index.clear(some), index.slots(some))
+        self._count_evicted(index, cells)
+        self.slab.give_back(index.clear(cells), index.slots(cells))
 
-    def _count_evicted(self, index: WritableIndex, some: np.ndarray) -> None:
-        self.evicted_bytes += int(index.sizes[some].sum())
+    def _count_evicted(self, index: WritableIndex, cells: np.ndarray) -> None:
+        self.evicted_bytes += int(index.sizes[cells].sum())
 
 
 def _slots_of(job: Job) -> tuple[np.ndarray, np.ndarray]:

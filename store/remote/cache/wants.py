@@ -30,8 +30,8 @@ class Want:
         index = self.column.index
         cells = self.uses.cells
         # what was read meanwhile is needed later
-        some = index.missing(cells[index.times.next_use[cells] <= self.uses.when])
-        return some[self.column.sizes(some) > 0]
+        missing = index.missing(cells[index.times.next_use[cells] <= self.uses.when])
+        return missing[self.column.sizes(missing) > 0]
 
 
 def cut_wants(
