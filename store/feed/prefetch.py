@@ -16,7 +16,7 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
-from store.read.arrays.read_options import UNKNOWN, Schedule
+from store.read.arrays.read_options import UNSCHEDULED, Schedule
 from store.read.plan import ColumnPart, ReadPlan
 from store.read.store import TraceStore
 
@@ -126,18 +126,18 @@ class Readahead:
             return
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
-            times = UNKNOWN
+            times = UNSCHEDULED
             if self.schedule is not None and not self.store.reader.is_here(self.plan):
                 visits = self.batches.first_visit
                 times = self.schedule(visits(current), visits(first))
             advice = None
             is_from_files = False
-            announced = self.batches.announced(first, last) if times is UNKNOWN else None
+            announced = self.batches.announced(first, last) if times is UNSCHEDULED else None
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 if announced is not None:
                     asked = self._thread.submit(self.store.reader.advise, self.plan, announced)
                     advice = None if first else asked  # later ones are for the next window
-                elif times is not UNKNOWN or not self._is_in_memory(first, last):
+                elif times is not UNSCHEDULED or not self._is_in_memory(first, last):
                     rows = self.unread(self.batches.rows_of(first, last))
                     is_from_files = self.store.reader.reads_files(self.plan, rows)
                     advice = self._thread.submit(

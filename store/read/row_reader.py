@@ -21,7 +21,7 @@ from store.format.values import decode_texts
 from store.read.arrays.array import Array
 from store.read.arrays.buffers import MOST_BYTES, BufferPool
 from store.read.arrays.chunk_cache import ChunkCache
-from store.read.arrays.read_options import UNKNOWN, ReadOptions, Schedule
+from store.read.arrays.read_options import UNSCHEDULED, ReadOptions, Schedule
 from store.read.batches.batch import Batch, as_torch
 from store.read.batches.tensors import ColumnValues, as_numbers, as_tensor, ragged_arrays
 from store.read.id_table import IdTable
@@ -184,7 +184,7 @@ class RowReader:
             total += n_items * part.item_bytes
         return total
 
-    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule = UNKNOWN) -> None:
+    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule = UNSCHEDULED) -> None:
         """Announce that these rows will be read, and perhaps when; returns before they are."""
         ranges = find_rows(plan, rows, self.offsets).ranges
         for part in plan.parts:

@@ -13,7 +13,7 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.item_location import Located, locate, next_use_of_places
-from store.read.arrays.read_options import DEFAULT, UNKNOWN, ItemSlices, ReadOptions, Schedule
+from store.read.arrays.read_options import DEFAULT, UNSCHEDULED, ItemSlices, ReadOptions, Schedule
 
 __all__ = ["Array"]
 
@@ -91,7 +91,7 @@ class Array:
         starts: np.ndarray,
         stops: np.ndarray,
         select: ItemSlices,
-        schedule: Schedule = UNKNOWN,
+        schedule: Schedule = UNSCHEDULED,
     ) -> None:
         """Announce that these items will be read, and perhaps when; returns before they are."""
         starts, stops = self.places(starts, stops)

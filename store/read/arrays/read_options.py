@@ -14,7 +14,7 @@ from store.read.arrays.item_location import NextUse
 __all__ = [
     "DEFAULT",
     "SHARED_BYTES",
-    "UNKNOWN",
+    "UNSCHEDULED",
     "Empty",
     "ItemSlices",
     "ReadOptions",
@@ -125,4 +125,4 @@ class Schedule(NamedTuple):
     next_use: NextUse | None = None
 
 
-UNKNOWN = Schedule()
+UNSCHEDULED = Schedule()

@@ -42,9 +42,9 @@ from store.remote.cache.chunk_index import (
     n_cells,
     positions_of,
 )
+from store.remote.cache.eviction import UNKNOWN
 from store.remote.cache.fetcher_client import SLAB_FILE, Mirror
 from store.remote.cache.location import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
-from store.remote.cache.uses import UNKNOWN
 
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.read.arrays.mapped_file import MappedFile
+from store.remote.cache.eviction import UseTimes
 from store.remote.cache.slab import BLOCK, slots
-from store.remote.cache.uses import UseTimes
 
 __all__ = [
     "CHUNK_MARGIN",

@@ -23,8 +23,8 @@ from store.errors import StoreError, UnreachableError
 from store.remote.cache.cached_column import CachedColumn, Job
 from store.remote.cache.cached_store import CachedStore
 from store.remote.cache.chunk_index import are_here, n_cells
+from store.remote.cache.eviction import Uses
 from store.remote.cache.inventory import Inventory
-from store.remote.cache.uses import Uses, is_known, unknown_use
 from store.remote.cache.wants import Want, cut_wants
 from store.remote.objects.faults import disk_fault
 
@@ -265,12 +265,8 @@ class FetchQueue:
             return
         self._held.remove(ticket)
         times = ticket.column.index.times
-        if ticket.is_announced:
-            times.end_of(ticket.cells)
-        use = times.next_use[ticket.cells]
-        is_to_come = (use >= self.clock) & is_known(use)
-        last_used = unknown_use(next(self._ticks))
-        times.next_use[ticket.cells] = np.where(is_to_come, use, last_used)
+        tick = next(self._ticks)
+        times.note_read(ticket.cells, self.clock, tick, is_announced=ticket.is_announced)
         self._unpin(ticket)
 
     def _unpin(self, ticket: Ticket) -> None:

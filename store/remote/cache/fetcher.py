@@ -28,11 +28,11 @@ from store.format.ranges import chunks_touched
 from store.remote.cache.cached_column import CachedColumn
 from store.remote.cache.cached_store import CachedStore, state_digest
 from store.remote.cache.chunk_index import CHUNK_MARGIN
+from store.remote.cache.eviction import Uses
 from store.remote.cache.fetch_queue import FetchQueue, Ticket
 from store.remote.cache.fetcher_client import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.cache.inventory import BASE_BYTES
 from store.remote.cache.messages import PROTOCOL, pack, receive_from
-from store.remote.cache.uses import Uses
 from store.remote.objects.address import source_name
 from store.remote.objects.faults import disk_fault
 from store.remote.objects.objects import Objects, open_objects

@@ -12,9 +12,9 @@ import numpy as np
 from store.remote.cache.cached_column import CachedColumn, Cut, Job
 from store.remote.cache.cached_store import INDEX_DIR, CachedStore, is_state_of
 from store.remote.cache.chunk_index import WritableIndex, positions_of
+from store.remote.cache.eviction import NO_READER, choose_victims
 from store.remote.cache.fetcher_client import SLAB_FILE, STORES_DIR
 from store.remote.cache.slab import BLOCK, Slab, slots
-from store.remote.cache.uses import NO_READER, UNKNOWN, choose_victims
 
 __all__ = ["BASE_BYTES", "Inventory"]
 
@@ -228,8 +228,7 @@ class Inventory:
             cells = index.movable()
             uses = np.full(len(cells), NO_READER)
             if index.is_open:
-                uses = index.times.next_use[cells]
-                uses = np.where(uses < past, UNKNOWN, uses)  # nobody has announced it
+                uses = index.times.order(cells, past)
             chosen = uses > needed_after
             found.append((cells[chosen], uses[chosen]))
         if not found:

@@ -7,7 +7,7 @@ from itertools import count
 import numpy as np
 
 from store.remote.cache.cached_column import CachedColumn
-from store.remote.cache.uses import Uses
+from store.remote.cache.eviction import Uses
 
 __all__ = ["Want", "cut_wants"]
 

@@ -10,8 +10,8 @@ from store.remote.cache.byte_requests import (
     MAX_WASTE,
     plan_requests,
 )
+from store.remote.cache.eviction import choose_victims, unknown_use
 from store.remote.cache.slab import Slab
-from store.remote.cache.uses import choose_victims, unknown_use
 
 MB = 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""When chunks are needed, as readers announce it, and which leave a cache that is full. Pure.
+"""Which chunks leave a cache that is full, and when each is needed, as readers announce it. Pure.
 
 Under a known order the next use of a chunk is exact, and evicting the one that is needed last is
 Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not known counts as needed
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["NO_READER", "UNKNOWN", "UseTimes", "Uses", "choose_victims", "is_known", "unknown_use"]
+__all__ = ["NO_READER", "UNKNOWN", "UseTimes", "Uses", "choose_victims", "unknown_use"]
 
 UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
 NO_READER = 2 * UNKNOWN  # of a store that nobody has open
@@ -18,11 +18,6 @@ NO_READER = 2 * UNKNOWN  # of a store that nobody has open
 def unknown_use(tick: float) -> float:
     """The next use of a chunk that was used at `tick`, which nobody has announced."""
     return UNKNOWN - tick
-
-
-def is_known(uses: np.ndarray) -> np.ndarray:
-    """Which uses were announced: bool `(n,)`."""
-    return uses < UNKNOWN / 2
 
 
 def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
@@ -85,11 +80,20 @@ class UseTimes:
         """Nobody tells of most uses: those that were announced for before `past` are over."""
         self._end(self.announced.when < past)
 
-    def end_of(self, cells: np.ndarray) -> None:
-        """Some cells have been read: the first use of each is over."""
-        uses = self.announced
-        is_first = uses.when <= self.next_use[uses.cells]
-        self._end(is_first & np.isin(uses.cells, cells))
+    def note_read(self, cells: np.ndarray, now: float, tick: float, *, is_announced: bool) -> None:
+        """Cells have been read, at a tick: if it was announced, the first use of each is over."""
+        if is_announced:
+            uses = self.announced
+            is_first = uses.when <= self.next_use[uses.cells]
+            self._end(is_first & np.isin(uses.cells, cells))
+        use = self.next_use[cells]
+        is_to_come = (use >= now) & (use < UNKNOWN / 2)
+        self.next_use[cells] = np.where(is_to_come, use, unknown_use(tick))
+
+    def order(self, cells: np.ndarray, past: float) -> np.ndarray:
+        """By what cells are evicted, the largest first; what was to be before `past` is over."""
+        uses = self.next_use[cells]
+        return np.where(uses < past, UNKNOWN, uses)
 
     def _end(self, is_over: np.ndarray) -> None:
         over = self.announced.part(is_over)
