@@ -25,7 +25,7 @@ def read_texts(store: TraceStore, name: str) -> list[str]:
     values = store.column(name)
     if not isinstance(values, list):
         raise SchemaError(
-            f"{store.path}: column {name!r}: expected a text in each row, found {values.dtype}"
+            f"{store.location}: column {name!r}: expected a text in each row, found {values.dtype}"
         )
     return values
 

@@ -33,6 +33,9 @@ class Store(Protocol):
     reader: RowReader
 
     @property
+    def location(self) -> str: ...
+
+    @property
     def ids(self) -> Sequence[str]: ...
 
     def __len__(self) -> int: ...
@@ -72,11 +75,11 @@ class Trace(Mapping[str, "np.ndarray | torch.Tensor | str"]):
         return len(self.store.schema.columns)
 
     def __repr__(self) -> str:
-        return f"Trace({self.id!r}, row {self.row} of {str(self.store.path)!r})"
+        return f"Trace({self.id!r}, row {self.row} of {self.store.location!r})"
 
     def _repr_html_(self) -> str:
         """For notebooks: its numbers, and its tokens shaded by their log-probabilities."""
-        title = f"{self.id}, row {self.row} of {self.store.path}"
+        title = f"{self.id}, row {self.row} of {self.store.location}"
         return trace_html(title, self, self.store.schema.columns)
 
 
@@ -159,7 +162,7 @@ class TraceIds(Sequence[str]):
         row = self.find(trace_id)
         if row is None:
             raise NotFoundError(
-                f"{self._store.path}: expected one of its {len(self)} trace ids, "
+                f"{self._store.location}: expected one of its {len(self)} trace ids, "
                 f"found {trace_id!r:.200}{self.like(str(trace_id))}"
             )
         return row

@@ -120,5 +120,5 @@ def _state_rows(
         try:
             yield {name: derive_states(name, states, prompt_len) for name in names}
         except SchemaError as error:
-            raise SchemaError(f"{store.path}: trace {trace.id!r}: {error}") from error
+            raise SchemaError(f"{store.location}: trace {trace.id!r}: {error}") from error
         progress(i + 1)

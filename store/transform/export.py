@@ -86,11 +86,11 @@ def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> Columns
             continue
         if name in stored:
             raise SchemaError(
-                f"{store.path}: column {name!r} holds an array in each row, which no cell of a "
+                f"{store.location}: column {name!r} holds an array in each row, which no cell of a "
                 f"table holds; columns that can be exported: {', '.join(exportable)}"
             )
         raise NotFoundError(
-            f"{store.path}: expected some of its columns {', '.join(exportable)}, "
+            f"{store.location}: expected some of its columns {', '.join(exportable)}, "
             f"found {name!r:.200}{closest(name, exportable)}"
         )
     ids = [name for name in (TRACE_ID, QUESTION_ID) if name in exportable]

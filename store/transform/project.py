@@ -89,7 +89,7 @@ def plan_projection(
 def _check_states(store: TraceStore, projection: Projection) -> Column:
     """The column to project; raises unless it has floating numbers, as many for each row."""
     name = projection.column
-    where = f"{store.path}, column {name!r}"
+    where = f"{store.location}, column {name!r}"
     derive = f"python -m store derive {shlex.quote(str(store.path))}"
     present = store.schema.columns
     if name in DERIVED and name not in present and STATES in present:
@@ -112,7 +112,7 @@ def _choose_layer(
     store: TraceStore, projection: Projection, states: Column
 ) -> tuple[int | None, dict[str, dict[str, int]]]:
     """The number of the layer, and what is read of the column for it."""
-    where = f"{store.path}, column {projection.column!r}"
+    where = f"{store.location}, column {projection.column!r}"
     sizes = dict(zip(states.axis_names, states.item_shape, strict=False))
     if LAYERS_AXIS not in sizes:
         if projection.layer is not None:
@@ -128,7 +128,7 @@ def _choose_layer(
 
 
 def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
-    where = f"{store.path}, column {projection.column!r}"
+    where = f"{store.location}, column {projection.column!r}"
     if not 1 <= projection.dimensions <= width:
         raise SchemaError(
             f"{where}: expected 1 to {width} dimensions, as many as it has numbers for each trace, "
@@ -140,14 +140,14 @@ def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
             "their covariances would not fit in memory"
         )
     if not len(store):
-        raise SchemaError(f"{store.path}: expected traces to project, found an empty store")
+        raise SchemaError(f"{store.location}: expected traces to project, found an empty store")
 
 
 def _is_there(store: TraceStore, name: str, record: Mapping[str, Any], replace: bool) -> bool:
     """Whether this projection was made already; raises SchemaError if the name is taken."""
     if name not in store.schema.columns:
         return False
-    where = f"{store.path}, column {name!r}"
+    where = f"{store.location}, column {name!r}"
     made = recorded_projections(store.provenance).get(name)
     if made is None:
         raise SchemaError(f"{where}: it is there, and no projection; choose another --name")
@@ -241,7 +241,7 @@ def _fit(reader: _Reader) -> tuple[Pca, Transform]:
     least = UMAP_NEIGHBORS + 1 if is_umap else 1
     if pca.n_rows < least:
         raise SchemaError(
-            f"{reader.store.path}, column {projection.column!r}: expected at least "
+            f"{reader.store.location}, column {projection.column!r}: expected at least "
             f"{count(least, 'trace')} with finite numbers in the sample of "
             f"{plan.record['sample_rows']}, found {pca.n_rows}"
         )

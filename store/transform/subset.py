@@ -43,7 +43,7 @@ def rows_of_questions(store: TraceStore, questions: Sequence[str]) -> list[int]:
     missing = wanted.difference(present)
     if missing:
         raise NotFoundError(
-            f"{store.path}: expected traces of each question, found none of {min(missing)!r}"
+            f"{store.location}: expected traces of each question, found none of {min(missing)!r}"
         )
     return [row for row, question in enumerate(present) if question in wanted]
 

@@ -84,7 +84,7 @@ def attention_edges(
     attention, and IndexError if there is no such row or layer.
     """
     if not has_attention(store.schema):
-        raise NotFoundError(f"{store.path}: expected the column {MAPS} with layers, found none")
+        raise NotFoundError(f"{store.location}: expected the column {MAPS} with layers, found none")
     triangle = read_column(store, row, MAPS, layer)[:, 0]
     return strongest(triangle, threshold, skip_first, n)
 
@@ -109,7 +109,7 @@ def edges_of_head(
     known = head_edges(store)
     if known is None:
         raise NotFoundError(
-            f"{store.path}: expected the edges of single heads, in {EDGES} and {ENDS}, or in "
+            f"{store.location}: expected the edges of single heads, in {EDGES} and {ENDS}, or in "
             f"{SQUARES}; found neither"
         )
     if not 0 <= head < known["heads"]:
@@ -161,4 +161,4 @@ def head_summary(store: TraceStore, row: int, name: str) -> np.ndarray:
 
 def _check_heads(store: TraceStore, name: str) -> None:
     if name not in head_columns(store.schema):
-        raise NotFoundError(f"{store.path}: expected a column of heads, found {name!r:.80}")
+        raise NotFoundError(f"{store.location}: expected a column of heads, found {name!r:.80}")

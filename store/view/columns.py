@@ -38,8 +38,8 @@ class Table(SingleValues):
         for name, values in self.scores.items():
             if name in store.schema.stored or len(values) != len(store):
                 raise SchemaError(
-                    f"{store.path}: scores {name!r}: expected a new name and {len(store)} values, "
-                    f"found {len(values)}; leave out the run"
+                    f"{store.location}: scores {name!r}: expected a new name and {len(store)} "
+                    f"values, found {len(values)}; leave out the run"
                 )
         self.pieces = StoredPieces(store)
         super().__init__(store, self.scores)

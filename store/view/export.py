@@ -64,7 +64,7 @@ def choose_rows(table: Table, where: str, is_wrong: bool, limit: int) -> np.ndar
         counts = count_mistakes(table)[rows]
         rows = rows[np.argsort(-counts, kind="stable")][: np.count_nonzero(counts)]
     if not len(rows):
-        raise SchemaError(f"{table.store.path}: expected traces to export, found none")
+        raise SchemaError(f"{table.store.location}: expected traces to export, found none")
     return rows[:limit]
 
 

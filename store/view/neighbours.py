@@ -47,7 +47,7 @@ def nearest(
     """
     check_row(store, row)
     if name not in state_columns(store.schema):
-        raise NotFoundError(f"{store.path}: expected a column of states, found {name!r:.80}")
+        raise NotFoundError(f"{store.location}: expected a column of states, found {name!r:.80}")
     column = store.schema.columns[name]
     select = None if layer is None else {name: {LAYERS_AXIS: layer}}
     mine = _directions(store, np.array([row]), name, select)[0]

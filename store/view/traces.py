@@ -187,7 +187,7 @@ def token_values(store: TraceStore, row: int, name: str, layer: int | None = Non
     there is no such column of tokens, and IndexError if there is no such row or layer.
     """
     if name not in token_columns(store.schema):
-        raise NotFoundError(f"{store.path}: expected a column of tokens, found {name!r:.80}")
+        raise NotFoundError(f"{store.location}: expected a column of tokens, found {name!r:.80}")
     numbers = read_column(store, row, name, layer)
     means = numbers.mean(axis=tuple(range(1, numbers.ndim)), dtype=np.float32)
     return received(means) if name == RECEIVED else means

@@ -40,6 +40,9 @@ class Store(Protocol):
     provenance: dict[str, Any]
 
     @property
+    def location(self) -> str: ...
+
+    @property
     def ids(self) -> Ids: ...
 
     def __len__(self) -> int: ...
@@ -87,7 +90,7 @@ class SingleValues:
         if name not in self.kinds:
             like = closest(name[:200], self.kinds)
             raise NotFoundError(
-                f"{self.store.path}: expected a column with one value a row, "
+                f"{self.store.location}: expected a column with one value a row, "
                 f"found {name!r:.80}{like}"
             )
         return self.kinds[name]
@@ -118,8 +121,8 @@ class SingleValues:
         if name not in self.maps:
             like = closest(name[:200], self.maps)
             raise NotFoundError(
-                f"{self.store.path}: expected a column of coordinates, found {name!r:.80}{like}; "
-                "python -m store project makes one"
+                f"{self.store.location}: expected a column of coordinates, found "
+                f"{name!r:.80}{like}; python -m store project makes one"
             )
         return self._once(("points", name), lambda: self._read_points(name))
 

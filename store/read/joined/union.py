@@ -87,7 +87,7 @@ def _check_exact(name: str, stores: Sequence[TraceStore]) -> None:
         largest = max(map(abs, map(int, numbers)), default=0)
         if largest > EXACT:
             raise SchemaError(
-                f"{store.path}: column {name!r}: expected numbers up to 2**53, as other stores "
+                f"{store.location}: column {name!r}: expected numbers up to 2**53, as other stores "
                 f"lack it or have fractions, found {largest}; make it a text, or leave it out "
                 f"(--fields {ALL},-{name})"
             )
@@ -119,9 +119,9 @@ def check_origin(stores: Sequence[TraceStore]) -> None:
                 first, expected = seen.setdefault(key, (store, found))
                 if found != expected:
                     raise SchemaError(
-                        f"{store.path}: expected {key} as in {first.path}, {expected!r:.80}, found "
-                        f"{found!r:.80}; traces of different models, layers or prompts are not "
-                        "comparable (--mixed merges them all the same)"
+                        f"{store.location}: expected {key} as in {first.location}, "
+                        f"{expected!r:.80}, found {found!r:.80}; traces of different models, "
+                        "layers or prompts are not comparable (--mixed merges them all the same)"
                     )
 
 
@@ -131,7 +131,7 @@ def check_ids(stores: Sequence[TraceStore]) -> None:
     if shared is not None:
         trace_id, first, other = shared
         raise SchemaError(
-            f"{other.path}: expected ids that are not in {first.path}, "
+            f"{other.path}: expected ids that are not in {first.location}, "
             f"found {trace_id!r} in both; copy one of them under other ids"
         )
 

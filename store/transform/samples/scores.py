@@ -68,16 +68,16 @@ def check_needs(
     """
     for one in needed:
         if one not in columns:
-            way = f"; python -m store derive {store.path} {one} adds it"
+            way = f"; python -m store derive {store.location} {one} adds it"
             advice = way if one == STATES and "hidden_states" in columns else ""
             raise NotFoundError(
-                f"{store.path}: {name} is made from column {one!r}, found only "
+                f"{store.location}: {name} is made from column {one!r}, found only "
                 f"{', '.join(columns)}{advice}"
             )
         expected, fits = KINDS.get(one, NUMBER)
         if not fits(columns[one]):
             raise SchemaError(
-                f"{store.path}: column {one!r}: expected {expected}, found {columns[one]}"
+                f"{store.location}: column {one!r}: expected {expected}, found {columns[one]}"
             )
 
 
@@ -107,7 +107,7 @@ def questions_of(store: TraceStore) -> list[NDArray[np.int64]]:
     several = [rows for rows in rows_of.values() if len(rows) > 1]
     if not several:
         raise SchemaError(
-            f"{store.path}: expected several traces of a question, whose answers are compared, "
+            f"{store.location}: expected several traces of a question, whose answers are compared, "
             f"found one trace of each of {len(rows_of):,} questions; make the traces with "
             "python -m store extract --num-samples N"
         )
@@ -129,7 +129,7 @@ def choose_layer(store: TraceStore, layer: int | None) -> int:
     """
     numbers = layers_of_states(store)
     if layer is not None:
-        where = f"{store.path}: column {STATES!r}"
+        where = f"{store.location}: column {STATES!r}"
         return choose_layers(str(layer), numbers, where)[0]
     blocks = [position for position, number in enumerate(numbers) if number > 0]
     return blocks[(len(blocks) - 1) // 2] if blocks else 0

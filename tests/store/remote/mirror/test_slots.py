@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mirroring import N_ROWS, SCHEMA, URL, Node, disk_bytes
 from oracle import assert_batch, write_store
 
-from store import Column, CorruptError, Schema, StoreError
+from store import Column, CorruptError, NotFoundError, Schema, StoreError
 from store.check.verify import verify_store
 from store.remote.cache import cached_array, slab
 from store.remote.cache.slab import BLOCK, Slab
@@ -174,6 +174,15 @@ def test_a_slab_that_cannot_grow_is_named_and_loses_no_slot(node, rows, monkeypa
                 store.read([9], ["states"])
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
         assert_no_slot_is_lost(server)
+
+
+def test_messages_name_the_address(node):
+    """Not the folder of the cache."""
+    with node.running():
+        store = node.open()
+        with pytest.raises(NotFoundError, match=f"^{URL}: expected one of its"):
+            store["nobody"]
+        assert URL in repr(store[0])
 
 
 def test_offsets_that_come_wrong_name_the_address(node):
