@@ -97,10 +97,26 @@ def build_fabric(config: Config) -> Fabric:
     return fabric
 
 
+def _cpu_has_bf16() -> bool:
+    """Whether an LSTM can compute in bfloat16 here: where the CPU has no such numbers, torch has
+    none, and says so only when it is called."""
+    try:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        return False
+    return True
+
+
 def choose_precision(config: Config, accelerator: str) -> Precision:
     """The precision as configured; auto: bf16-mixed on GPUs that have it (from Ampere on) or 32."""
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'")
+    if config.precision == "bf16-mixed" and accelerator == "cpu" and not _cpu_has_bf16():
+        raise ConfigError(
+            "--precision: expected 32 on this CPU, which has no bfloat16 for LSTMs, found "
+            "'bf16-mixed'"
+        )
     if config.precision != "auto":
         return cast(Precision, config.precision)
     has_bf16 = accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
