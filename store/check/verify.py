@@ -24,7 +24,6 @@ from store.format.contents import (
     run_name,
 )
 from store.format.ids import hash_ids, hashes_by_row
-from store.read.arrays.file_array import FileArray
 from store.read.arrays.shard import RESTORE
 from store.read.id_table import check_run
 from store.read.store import TraceStore
@@ -187,7 +186,7 @@ class _Verifier:
         text = str(fault)
         # the sums of the last chunk are in the manifest, which has a checksum itself
         is_recorded = shard.array.sum_of_chunk(chunk) < shard.array.checksums.n_items
-        if most_fit and is_recorded and _is_sound(shard, inside):
+        if most_fit and is_recorded and shard.reader.is_sound(shard.number, inside):
             kind = "unverifiable"
             text = f"{text.removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
         return self._problem(kind, shard, text, inside, fault.items)
@@ -277,10 +276,3 @@ class _Verifier:
         (shard,) = shards_of(self.store, array)
         shard.check()
         return shard.reader.read(0, array.n_items)
-
-
-def _is_sound(shard: Shard, chunk: int) -> bool:
-    """Whether a chunk is right by a checksum of its own; asked where files are here: what comes
-    from an address and is not as recorded is in no cache."""
-    reader = shard.reader
-    return isinstance(reader, FileArray) and reader.shard(shard.number).is_sound(chunk)

@@ -95,6 +95,10 @@ class FileArray(Array, Generic[ShardType]):
             )
             raise DamagedItemsError(message, self.array.items_of_shard(number))
 
+    def is_sound(self, number: int, chunk: int) -> bool:
+        """See `Array`."""
+        return self.shard(number).is_sound(chunk)
+
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:
