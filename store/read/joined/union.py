@@ -131,7 +131,7 @@ def check_ids(stores: Sequence[TraceStore]) -> None:
     if shared is not None:
         trace_id, first, other = shared
         raise SchemaError(
-            f"{other.path}: expected ids that are not in {first.location}, "
+            f"{other.location}: expected ids that are not in {first.location}, "
             f"found {trace_id!r} in both; copy one of them under other ids"
         )
 

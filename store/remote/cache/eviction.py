@@ -12,7 +12,7 @@ import numpy as np
 __all__ = ["NO_READER", "UNKNOWN", "UseTimes", "Uses", "choose_victims", "unknown_use"]
 
 UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
-NO_READER = 2 * UNKNOWN  # of a store that nobody has open
+NO_READER = 2 * UNKNOWN  # of the chunks of a store that no reader has open
 
 
 def unknown_use(tick: float) -> float:
@@ -77,7 +77,7 @@ class UseTimes:
         self.announced = Uses(*map(np.concatenate, both)).in_order()
 
     def end_before(self, past: float) -> None:
-        """Nobody tells of most uses: those that were announced for before `past` are over."""
+        """Take uses that were announced for before `past` as over: most reads are not reported."""
         self._end(self.announced.when < past)
 
     def note_read(self, cells: np.ndarray, now: float, tick: float, *, is_announced: bool) -> None:
