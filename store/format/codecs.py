@@ -16,23 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
-from numcodecs import blosc, get_codec, zstd
 
 from store.errors import CorruptError, SchemaError
 
 __all__ = ["parse_codec", "split_compressed"]
 
-blosc.use_threads = False  # readers have threads of their own, and Blosc's do not survive a fork
-
 CRC_BYTES = 4
 _ZSTD_MAGIC = 0xFD2FB528
 _FORMS = "zstd[:level], gzip[:level] or blosc[:cname[:level[:shuffle]]]"
-_SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
+_MAX_BLOSC_BYTES = 2**31 - 1 - 16  # the decoder counts in 31 bits
+_SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}  # as Blosc numbers them
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zlib", "zstd")
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10), "blosc": range(10)}
 _DECODING_ERRORS = (RuntimeError, ValueError, OSError, EOFError, struct.error, zlib.error)
-# what the `decode` of these codecs calls, after 2 us of conversions that a buffer of ours needs not
-_DECOMPRESS = {"zstd": zstd.decompress, "blosc": blosc.decompress}
 _DEFAULTS: dict[str, dict[str, int | str]] = {
     "zstd": {"level": "3"},
     "gzip": {"level": "5"},
@@ -111,7 +107,7 @@ def _stated_bytes(name: str, packed: bytes | memoryview) -> int | None:
             raise ValueError(
                 f"{n_packed} compressed bytes by the header, {len(packed)} in the file"
             )
-        if n_packed > blosc.MAX_BUFFERSIZE:  # the decoder counts in 31 bits
+        if n_packed > _MAX_BLOSC_BYTES:
             raise ValueError(f"{n_packed} compressed bytes, more than Blosc has")
         return n_bytes
     if name == "gzip":
@@ -144,8 +140,19 @@ def parse_codec(text: str | None) -> Codec:
             expected = f"blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}"
             raise SchemaError(f"codec: expected {expected}, found {text!r}")
         arguments["shuffle"] = _SHUFFLES[str(options["shuffle"])]
+    return Codec(name, options, *_coder(name, arguments))
+
+
+def _coder(name: str, arguments: dict[str, Any]) -> tuple[Any, Callable[..., object]]:
+    """A codec of numcodecs, and what decompresses with it."""
+    # a store without compressed columns opens without this import, which takes 80 ms
+    from numcodecs import blosc, get_codec, zstd
+
+    blosc.use_threads = False  # readers have their own threads, and Blosc's do not survive a fork
+    # what `decode` of these calls, after 2 us of conversions that a buffer of ours needs not
+    decompress = {"zstd": zstd.decompress, "blosc": blosc.decompress}
     numcodec = get_codec(arguments)
-    return Codec(name, options, numcodec, _DECOMPRESS.get(name, numcodec.decode))
+    return numcodec, decompress.get(name, numcodec.decode)
 
 
 def _parse_level(name: str, text: str) -> int:
