@@ -227,13 +227,20 @@ class CachedArray(Array):
 
     def _fetch_cells(self, cells: np.ndarray, read: Read) -> np.ndarray:
         """What `read` makes of cells, which are asked for."""
-        asked = np.unique(cells)
+        needed = asked = np.unique(cells)
         if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
             doubts, is_announced = self._doubts(cells), self._is_announced
-            if not self.mirror.need(self.path, asked, is_announced=is_announced, is_doubted=doubts):
-                raise TooMany
+            named = {"is_announced": is_announced, "is_doubted": doubts}
+            try:
+                if not self.mirror.need(self.path, asked, **named):
+                    raise TooMany
+            except CorruptError:  # perhaps of a chunk that is not needed now
+                if len(asked) == len(needed):
+                    raise
+                asked = needed
+                continue
             if self._is_doubted is not None:
                 self._is_doubted[asked] = False
             self._chunks.current()

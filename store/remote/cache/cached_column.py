@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress
+from itertools import compress, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.cache.byte_requests import Request, cut_requests, plan_requests
 from store.remote.cache.cached_store import CachedStore
-from store.remote.cache.chunk_index import WritableIndex, shard_cells
+from store.remote.cache.chunk_index import WritableIndex, n_cells, shard_cells
 from store.remote.cache.slab import Slab
 from store.remote.objects.retry import FETCHES, again
 
@@ -28,11 +28,24 @@ __all__ = ["CachedColumn", "Cut", "Job"]
 
 # Of shorter chunks the interpreter's lock is kept: to give it away takes longer than a checksum.
 LOCKED_BYTES = 512 * 1024
+SHARD_BYTES = 2**43  # more than an object may have: the address of a chunk is its shard's, and more
+
+
+class Cut(NamedTuple):
+    """Cells that are fetched in one go, and where their chunks are: int64 `(n,)`, by `starts`.
+
+    A start is an address: the number of the shard, times `SHARD_BYTES`, and the place in its
+    object.
+    """
+
+    cells: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
 
 
 @dataclass(eq=False)
 class Job:
-    """Chunks of one shard, to be fetched in one go into slots that are taken.
+    """Chunks to be fetched in one go into slots that are taken.
 
     Attributes
     ----------
@@ -49,7 +62,7 @@ class Job:
     """
 
     column: "CachedColumn"
-    cut: "Cut"
+    cut: Cut
     positions: np.ndarray
     n_fetched: int = 0
     n_again: int = 0
@@ -70,15 +83,6 @@ class Job:
         return np.flatnonzero(self.is_missing)
 
 
-class Cut(NamedTuple):
-    """Cells of one shard, and where their chunks are in its object: int64 `(n,)`, by `starts`."""
-
-    shard: int
-    cells: np.ndarray
-    starts: np.ndarray
-    sizes: np.ndarray
-
-
 class CachedColumn:
     """One column's array at an address, and the index of its cells in the cache."""
 
@@ -88,36 +92,45 @@ class CachedColumn:
         self.layout = array.layout
         self.index = index
         self.shard_cells = shard_cells(array)
-        shards = map(array.items_of_shard, range(array.n_shards))
-        n_chunks = sum(self.layout.n_chunks(stop - first) for first, stop in shards)
+        shards = range(array.n_shards)
+        items = np.array([array.items_of_shard(shard) for shard in shards], np.int64).reshape(-1, 2)
+        self._shard_items = items[:, 1] - items[:, 0]
+        n_chunks = sum(map(self.layout.n_chunks, self._shard_items.tolist()))
         index.n_chunks = self.layout.n_planes * n_chunks
+        # where the checksums of each shard begin: they follow each other
+        firsts = [array.sum_of_chunk(shard * self.layout.shard_chunks) for shard in shards]
+        self._first_sums = np.array(firsts, np.int64)
         self._read_sums()
-        self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._is_open = np.zeros(array.n_shards, bool)
+        self._starts = np.zeros(n_cells(array), np.int64)
+        self._sizes = np.zeros(n_cells(array), np.int64)
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def closed_shards(self, cells: np.ndarray) -> list[int]:
         """The shards that hold some cells, and whose tables are not here."""
-        shards = np.unique(cells // self.shard_cells).tolist()
-        return [shard for shard in shards if shard not in self._tables]
+        shards = np.unique(cells // self.shard_cells)
+        return shards[~self._is_open[shards]].tolist()
 
     async def open_shard(self, shard: int) -> None:
         """Fetch the table of a shard; raises StoreError if the object is none of this array."""
         async with self._locks[shard]:
-            if shard not in self._tables:
+            if not self._is_open[shard]:
                 fetch = partial(self._fetch_table, shard)
                 try:
-                    self._tables[shard] = self._places(await asyncio.to_thread(again, fetch))
+                    self._open(shard, await asyncio.to_thread(again, fetch))
                 except CorruptError:
                     await self.store.check_same()
                     raise
 
-    def _places(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the chunk of each cell of a shard is: starts and sizes, int64 `(n,)`."""
+    def _open(self, shard: int, entries: np.ndarray) -> None:
+        """Note where the chunk of each cell of a shard is."""
         layout = self.layout
         places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
         places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
-        starts, sizes = map(np.ascontiguousarray, places.reshape(-1, 2).T)
-        return starts, sizes
+        cells = slice(shard * self.shard_cells, (shard + 1) * self.shard_cells)
+        starts, self._sizes[cells] = places.reshape(-1, 2).T
+        self._starts[cells] = starts + shard * SHARD_BYTES
+        self._is_open[shard] = True
 
     def _fetch_table(self, shard: int) -> np.ndarray:
         """(offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`."""
@@ -140,41 +153,25 @@ class CachedColumn:
             )
         return entries
 
-    def place(self, shard: int, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where cells of one open shard are in its object: starts and sizes, int64 `(n,)`."""
-        starts, sizes = self._tables[shard]
-        inside = cells - shard * self.shard_cells
-        return starts[inside], sizes[inside]
-
     def sizes(self, cells: np.ndarray) -> np.ndarray:
         """The bytes of the chunks of cells of open shards, int64 `(n,)`; 0 where none is."""
-        found = np.zeros(len(cells), np.int64)
-        shards = cells // self.shard_cells
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            _, found[here] = self.place(shard, cells[here])
-        return found
+        return self._sizes[cells]
 
     def cut(self, cells: np.ndarray) -> list[Cut]:
-        """Cells of open shards as jobs, in the order of their places in the objects."""
-        cuts = []
-        shards = cells // self.shard_cells
-        for shard in np.unique(shards).tolist():
-            here = cells[shards == shard]
-            starts, sizes = self.place(shard, here)
-            order = np.argsort(starts, kind="stable")
-            whole = Cut(shard, here[order], starts[order], sizes[order])
-            for first, last in cut_requests(plan_requests(whole.starts, whole.sizes)):
-                cuts.append(Cut(shard, *(field[first:last] for field in whole[1:])))
-        return cuts
+        """Cells of open shards as jobs, in the order of their addresses."""
+        starts = self._starts[cells]
+        order = np.argsort(starts, kind="stable")
+        whole = Cut(cells[order], starts[order], self._sizes[cells[order]])
+        groups = cut_requests(plan_requests(whole.starts, whole.sizes))
+        return [Cut(*(field[first:last] for field in whole)) for first, last in groups]
 
     async def fetch(self, job: Job, slab: Slab) -> None:
         """Bring what a job lacks into its slots.
 
-        Raises CorruptError if it comes wrong again and again, and OSError if it cannot be written.
+        Raises CorruptError if some of it comes wrong again and again, StoreError if some cannot be
+        had, and OSError if it cannot be written; the rest is here, see `Job.is_missing`.
         """
         self._look(job, slab)
-        key = self.layout.shard_path(job.cut.shard)
         for n in range(FETCHES):
             todo = job.missing()
             if not len(todo):
@@ -183,17 +180,35 @@ class CachedColumn:
                 await self.store.fetch_again(self.array.checksums.layout.path)
                 self._read_sums()
             requests = plan_requests(job.cut.starts[todo], job.cut.sizes[todo])
-            starts, stops, _, _ = zip(*requests, strict=True)
-            answers = await self.store.source.fetch_ranges(key, starts, stops)
-            self._keep(job, todo, slab, requests, answers)
+            of_shards = [[*found] for _, found in groupby(requests, _shard_of)]
+            answers = await asyncio.gather(*map(self._ask, of_shards), return_exceptions=True)
+            faults = [answer for answer in answers if isinstance(answer, BaseException)]
+            came = [
+                both
+                for asked, answer in zip(of_shards, answers, strict=True)
+                if not isinstance(answer, BaseException)
+                for both in zip(asked, answer, strict=True)
+            ]
+            if came:
+                self._keep(job, todo, slab, came)
+            if faults:
+                raise faults[0]
         if job.is_missing.any():
             await self.store.check_same()
-            first = int(job.cells[job.missing()[0]]) - job.cut.shard * self.shard_cells
-            chunk = first % self.layout.shard_chunks
+            shard, inside = divmod(int(job.cells[job.missing()[0]]), self.shard_cells)
             raise CorruptError(
-                f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
+                f"{self.store.url}/{self.layout.shard_path(shard)}, chunk "
+                f"{inside % self.layout.shard_chunks}: expected the bytes of its checksum, found "
                 f"others {FETCHES} times; push the store again, or see python -m store verify"
             )
+
+    async def _ask(self, requests: Sequence[Request]) -> Sequence[memoryview]:
+        """The answers to requests for bytes of one shard."""
+        shard = _shard_of(requests[0])
+        base = shard * SHARD_BYTES
+        starts = [request.start - base for request in requests]
+        stops = [request.stop - base for request in requests]
+        return await self.store.source.fetch_ranges(self.layout.shard_path(shard), starts, stops)
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job an earlier process has left in their slots."""
@@ -209,14 +224,10 @@ class CachedColumn:
     def _are_right(self, job: Job, which: np.ndarray, found: list[memoryview]) -> np.ndarray:
         """Which of the bytes that were found are those of some chunks of a job: bool `(n,)`."""
         layout = self.layout
-        shard = job.cut.shard
-        inside = job.cells[which] - shard * self.shard_cells
+        shards, inside = np.divmod(job.cells[which], self.shard_cells)
         planes, chunks = np.divmod(inside, layout.shard_chunks)
-        # those of one shard follow each other
-        base = self.array.sum_of_chunk(shard * layout.shard_chunks)
-        sums = self._sums[base + chunks, planes]
-        first, stop = self.array.items_of_shard(shard)
-        n_items = stop - first - chunks * layout.chunk_items
+        sums = self._sums[self._first_sums[shards] + chunks, planes]
+        n_items = self._shard_items[shards] - chunks * layout.chunk_items
         mode = int(layout.chunk_bytes > LOCKED_BYTES)
         if layout.codec is None and (n_items >= layout.chunk_items).all():  # mostly
             computed = [crc32c(data, 0, mode) for data in found]
@@ -235,26 +246,28 @@ class CachedColumn:
         self._sums = sums.read(0, checksums.n_items + has_tail)
 
     def _keep(
-        self,
-        job: Job,
-        todo: np.ndarray,
-        slab: Slab,
-        requests: Sequence[Request],
-        answers: Sequence[memoryview],
+        self, job: Job, todo: np.ndarray, slab: Slab, came: Sequence[tuple[Request, memoryview]]
     ) -> None:
         """Write the chunks of answers that are right into their slots; the job has them now.
 
-        `todo` are the indices of those that were asked for, int64 `(n,)`.
+        The requests were for those at the indices `todo`, int64 `(n,)`.
         """
+        which = np.concatenate([todo[request.first : request.last] for request, _ in came])
+        sizes = job.cut.sizes[which]
         starts = job.cut.starts[todo]
-        sizes = job.cut.sizes[todo]
-        spans = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
-        found: list[memoryview] = []
-        for (base, _, first, last), data in zip(requests, answers, strict=True):
-            found += [data[start - base : stop - base] for start, stop in spans[first:last]]
-        job.n_fetched += sum(map(len, answers))
-        job.n_again += int(sizes[self.index.was_here[job.cells[todo]]].sum())
-        is_right = self._are_right(job, todo, found)
-        right = todo[is_right]
+        spans = list(zip(starts.tolist(), (starts + job.cut.sizes[todo]).tolist(), strict=True))
+        found = [
+            data[start - base : stop - base]
+            for (base, _, first, last), data in came
+            for start, stop in spans[first:last]
+        ]
+        job.n_fetched += sum(len(data) for _, data in came)
+        job.n_again += int(sizes[self.index.was_here[job.cells[which]]].sum())
+        is_right = self._are_right(job, which, found)
+        right = which[is_right]
         slab.write([*compress(found, is_right)], job.positions[right])
         job.is_missing[right] = False
+
+
+def _shard_of(request: Request) -> int:
+    return request.start // SHARD_BYTES

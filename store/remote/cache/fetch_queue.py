@@ -375,14 +375,15 @@ class FetchQueue:
             self._bell.set()
 
     def _settle(self, job: Job, error: StoreError | None) -> None:
-        """The cells of a job are there, or there was an error."""
+        """The cells of a job are there; of those that are missing, who waits gets the error."""
         index = job.column.index
         self.counts.fetched_bytes += job.n_fetched
         self.counts.fetched_twice_bytes += job.n_again
+        missing = job.cells[job.is_missing]
         for ticket in self._admitted if error is not None else ():
-            if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
+            if ticket.column is job.column and np.isin(ticket.cells, missing).any():
                 ticket.error = error
-        self.inventory.settle(job, next(self._ticks), came=error is None)
+        self.inventory.settle(job, next(self._ticks))
         if not are_here(index.words[job.cells]).all():
             self._tell_of_room()
         self._tell()

@@ -197,16 +197,17 @@ class Inventory:
         self._jobs |= {*jobs}
         return jobs
 
-    def settle(self, job: Job, tick: int, *, came: bool) -> None:
-        """The chunks of a job are there; or, where they did not come, not any more."""
+    def settle(self, job: Job, tick: int) -> None:
+        """The chunks of a job that came are there; the others are not any more."""
         self._jobs.remove(job)
         index = job.column.index
         index.is_coming[job.cells] = False
-        if came and not job.is_void:
-            index.publish(job.cells, job.positions, tick)
-        else:
-            index.clear(job.cells)
-            self.slab.give_back(job.positions, index.slots(job.cells))
+        is_gone = job.is_missing | job.is_void
+        index.publish(job.cells[~is_gone], job.positions[~is_gone], tick)
+        if is_gone.any():
+            gone = job.cells[is_gone]
+            index.clear(gone)
+            self.slab.give_back(job.positions[is_gone], index.slots(gone))
 
     def _room(self, sizes: np.ndarray, past: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""

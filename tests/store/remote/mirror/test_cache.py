@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import flip
 from mirroring import N_ROWS, SCHEMA, Node, column_bytes, disk_bytes
 from oracle import assert_batch, assert_same_row, write_store
 
@@ -202,7 +203,34 @@ def test_wrong_bytes_never_become_a_value(served, rows):
     served.files.spoil = always
     served.set_limits(0, 10**8)  # nothing is left
     with pytest.raises(CorruptError, match="states"):
-        store.read([0, 1, 2])
+        store.read(range(N_ROWS))
+
+
+@pytest.mark.parametrize("small_bytes", [0, 10**6])
+def test_rows_arrive_beside_a_damaged_one(tmp_path, local, rows, monkeypatch, small_bytes):
+    """What was asked for together with a damaged chunk is whole; a small column is asked for at
+    once."""
+    monkeypatch.setattr("store.remote.cache.cached_array.SMALL_BYTES", small_bytes)
+    states = SCHEMA.layout("states")
+    damaged = tmp_path / "damaged.zarr"
+    shutil.copytree(local, damaged)
+    flip(damaged / states.shard_path(0), (states.shard_items - 1) * states.item_bytes)
+    node = Node(tmp_path / "cache", damaged)
+    node.prepare()
+    node.files.spoil = late
+    ends = np.cumsum([len(row["states"]) for _, row in rows])
+    arrived = []
+    with node.running():
+        batches = iter(TraceLoader(node.open(), ["states"], batch_size=1, shuffle=False))
+        with pytest.raises(CorruptError, match=r"states/c/0/0/0, chunk 9"):
+            arrived.extend(batch.rows.item() for batch in batches)
+    assert arrived == np.flatnonzero(ends <= states.shard_items - states.chunk_items).tolist()
+
+
+def late(key, data):
+    """Readers wait meanwhile."""
+    time.sleep(0.02)
+    return data
 
 
 def test_an_error_of_the_server_is_the_readers(served):
