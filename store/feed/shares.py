@@ -14,7 +14,6 @@ import numpy as np
 
 from store.feed.order import ROUNDS, keyed_rows
 from store.read.joined.joined_ids import places_of_name, store_names
-from store.read.joined.joined_store import parts_of
 from store.read.store import TraceStore
 
 __all__ = ["EpochShares", "Shares", "Weights", "read_weights"]
@@ -29,7 +28,7 @@ def read_weights(store: TraceStore, weights: Weights) -> list[float]:
 
     Raises ValueError unless each store has one weight, a finite number above 0.
     """
-    places = [part.location.rstrip("/") for part in parts_of(store)]
+    places = [part.location.rstrip("/") for part in store.parts]
     if isinstance(weights, Mapping):
         weights = _in_order(places, weights)
     if len(weights) != len(places):

@@ -252,6 +252,8 @@ def _send(batch: Batch) -> tuple:
 
     def send(tensor: Tensor) -> Sent | Tensor:
         data: np.ndarray | Place | None = None
+        if not tensor.numel():  # its strides may be 0, and then no other dtype is a view of it
+            return tensor
         if tensor.nbytes < SMALL_BYTES and tensor.device.type == "cpu":
             data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
         elif arena is not None:

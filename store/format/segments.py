@@ -142,7 +142,7 @@ class Segments:
 def count_shards(firsts: Sequence[int], n_items: int, shard_items: int) -> int:
     """The shards of an array of these segments; see `Segments`."""
     ends = [*firsts[1:], n_items]
-    counts = (end - first for first, end in zip(firsts, ends, strict=True))
+    counts = (end - first for first, end in zip(firsts, ends, strict=False))  # of no item: none
     return sum(-(-n // shard_items) for n in counts)
 
 

@@ -142,6 +142,11 @@ class TraceStore(Tabular):
         return type(store)(store.source, store.manifest, cache_bytes, check)
 
     @property
+    def parts(self) -> "Sequence[TraceStore]":
+        """The stores that it was joined of, or itself."""
+        return [self]
+
+    @property
     def location(self) -> str:
         """Its path, or its address."""
         return self.source.where

@@ -80,6 +80,8 @@ def plan_projection(
     record = asdict(projection)
     n_sampled = min(record.pop("sample"), len(store))
     record |= {"layer": layer, "sample_rows": n_sampled, "rows": len(store)}
+    # of these values: others that take their place have another
+    record["array"] = store.schema.layout(projection.column).path
     n_passes = 2 if projection.method == "umap" else 1  # over the sample
     n_reads = n_passes * n_sampled + len(store)
     is_there = _is_there(store, name, record, replace)
@@ -151,16 +153,17 @@ def _is_there(store: TraceStore, name: str, record: Mapping[str, Any], replace: 
     made = recorded_projections(store.provenance).get(name)
     if made is None:
         raise SchemaError(f"{where}: it is there, and no projection; choose another --name")
-    if {key: made.get(key) for key in record} == record:
-        return True
-    if not replace:
-        apart = [key for key in record if made.get(key) != record[key]]
+    if replace:
+        return False
+    made = {"array": record["array"]} | made  # of which earlier versions say nothing
+    apart = [key for key in record if made.get(key) != record[key]]
+    if apart:
         found = ", ".join(f"{key} {made.get(key)}" for key in apart)
         raise SchemaError(
             f"{where}: it is there, made otherwise ({found}); replace it with --replace, "
             "or choose another --name"
         )
-    return False
+    return True
 
 
 def project_column(

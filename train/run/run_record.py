@@ -16,7 +16,7 @@ import torch
 from lightning_fabric import Fabric
 
 from store import TraceStore
-from store.read.joined.joined_store import parts_of, prefixes_of
+from store.read.joined.joined_store import prefixes_of
 from store.traces.origin import origins_of
 from train.config import Arguments, Config, config_of_run, flag_of
 from train.data.batches import TrainingData
@@ -152,7 +152,7 @@ def describe_store(store: TraceStore) -> StoreRecord:
         origins=origins_of(store.provenance),
         layers_recorded=has_numbers(store),
         id_prefixes={prefix: part.uuid for prefix, part in prefixes_of(store).items()},
-        uuids=[part.uuid for part in parts_of(store)],
+        uuids=[part.uuid for part in store.parts],
     )
 
 

@@ -40,6 +40,9 @@ class Store(Protocol):
     provenance: dict[str, Any]
 
     @property
+    def parts(self) -> Sequence["Store"]: ...
+
+    @property
     def location(self) -> str: ...
 
     @property
@@ -164,11 +167,15 @@ class SingleValues:
 
     def _of_notes(self, value_of: Callable[[Note], float], dtype: DTypeLike) -> np.ndarray:
         """A value of the note of each row, `(n_rows,)`; nothing is kept: notes come and go."""
-        notes = read_notes(notes_path(self.store.path))
-        rows = self.store.ids.find_all([*notes])
-        is_here = rows >= 0
         values = np.full(len(self), value_of(Note()), dtype)
-        values[rows[is_here]] = np.array([*map(value_of, notes.values())], dtype)[is_here]
+        first = 0
+        for part in self.store.parts:  # each has notes of its own, by its own ids
+            notes = read_notes(notes_path(part.path))
+            rows = part.ids.find_all([*notes])
+            is_here = rows >= 0
+            noted = np.array([*map(value_of, notes.values())], dtype)
+            values[first + rows[is_here]] = noted[is_here]
+            first += len(part)
         return values
 
     def _search(self, name: str, needle: str, whole: bool) -> np.ndarray:

@@ -47,7 +47,6 @@ __all__ = [
     "JOINED",
     "Stores",
     "open_joined",
-    "parts_of",
     "prefixes_of",
     "row_cuts",
 ]
@@ -72,7 +71,7 @@ def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
     """
     if not isinstance(stores, list | tuple):
         return TraceStore.open(cast("Any", stores), cache_bytes)
-    opened = [part for one in stores for part in parts_of(TraceStore.open(one, cache_bytes))]
+    opened = [part for one in stores for part in TraceStore.open(one, cache_bytes).parts]
     if not opened:
         raise SchemaError("stores: expected one or more, found none")
     if len(opened) == 1:
@@ -85,11 +84,6 @@ def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
     return JoinedStore(source, source.manifest, cache_bytes)
 
 
-def parts_of(store: TraceStore) -> list[TraceStore]:
-    """The stores that `open_joined` made one of, or the one that it opened."""
-    return store.source.stores if isinstance(store.source, JoinedSource) else [store]
-
-
 def prefixes_of(store: TraceStore) -> dict[str, TraceStore]:
     """What ids begin with, and the stores of `open_joined` whose ids those are; {} where ids are as
     the stores have them."""
@@ -100,7 +94,7 @@ def prefixes_of(store: TraceStore) -> dict[str, TraceStore]:
 
 def row_cuts(store: TraceStore) -> np.ndarray:
     """Where the rows of each store of `open_joined` begin: int64 `(n_stores + 1,)`."""
-    return np.cumsum([0, *map(len, parts_of(store))])
+    return np.cumsum([0, *map(len, store.parts)])
 
 
 class JoinedSource(StoreSource):
@@ -203,6 +197,11 @@ class JoinedStore(TraceStore):
     """Several stores as one; use `open_joined`."""
 
     source: JoinedSource
+
+    @property
+    def parts(self) -> list[TraceStore]:
+        """See `TraceStore`."""
+        return self.source.stores
 
     @property
     def ids(self) -> TraceIds:

@@ -83,8 +83,9 @@ def _check_exact(name: str, stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError for whole numbers of a field that float64, which has NaN, rounds."""
     for store in stores:
         column = store.schema.columns.get(name)
-        numbers = [] if column is None or column.dtype != "int64" else store.column(name)
-        largest = max(map(abs, map(int, numbers)), default=0)
+        is_wide = column is not None and column.dtype in ("int64", "uint64")
+        numbers = np.asarray(store.column_array(name)).tolist() if is_wide else []
+        largest = max(map(abs, numbers), default=0)
         if largest > EXACT:
             raise SchemaError(
                 f"{store.location}: column {name!r}: expected numbers up to 2**53, as other stores "

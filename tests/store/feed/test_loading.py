@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from oracle import assert_batch
+from oracle import assert_batch, write_store
 from torch.utils.data import ConcatDataset, DataLoader
 
 from store import (
@@ -232,6 +232,16 @@ def test_torch_dataloader_with_every_start_method(store_path, rows, method):
         assert isinstance(batch, Batch)
         assert_batch(batch, [rows[row][1] for row in order[8 * i : 8 * i + 8]])
     assert len(batches) == 5
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_worker_of_torch_sends_a_batch_without_items(tmp_path, method):
+    lengths = (2, 2, 0)
+    rows = [(str(n), {"x": np.arange(k, dtype="i4")}) for n, k in enumerate(lengths)]
+    path = write_store(tmp_path / "s.zarr", Schema({"x": Column("int32", axis="tokens")}), rows)
+    loader = DataLoader(TraceDataset(path), 2, num_workers=1, multiprocessing_context=method)
+    assert [batch["x"].values.tolist() for batch in loader] == [[0, 1, 0, 1], []]
 
 
 def test_rows_read_one_by_one_pack_to_the_same_batch(store_path, rows):

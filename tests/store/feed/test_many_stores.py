@@ -21,6 +21,7 @@ from store import (
     permutation,
 )
 from store.read.joined.joined_store import open_joined
+from store.traces.notes import notes_path
 
 
 @pytest.fixture(scope="module", params=["linked", "routed"])
@@ -149,6 +150,33 @@ def test_only_the_columns_of_all_are_there(tmp_path):
     assert list(store.schema.columns) == ["x"]
     assert store.column("x").tolist() == [1, 2]
     assert [store.row_of("a/1"), store.row_of("b/1")] == [0, 1]
+
+
+def test_columns_without_an_item_are_joined(tmp_path):
+    """As texts that are empty in every trace."""
+    kinds = {"x": "int8", "context": "utf8", "tokens": Column("int32", axis="tokens")}
+    stores = [
+        make_store(tmp_path / name, kinds, {name: {"x": 1, "context": "", "tokens": []}})
+        for name in ("a", "b")
+    ]
+    (batch,) = TraceLoader(stores, batch_size=2)
+    assert (batch["x"].tolist(), batch["context"]) == ([1, 1], ["", ""])
+    assert batch["tokens"].offsets.tolist() == [0, 0, 0]
+
+
+def test_what_is_noted_beside_each_store_is_filtered_by(tmp_path):
+    """By the ids of that store, though both have them."""
+    stores = [
+        make_store(tmp_path / name, {"x": "int8"}, {str(i): {"x": i} for i in range(3)})
+        for name in ("a", "b")
+    ]
+    for store, noted in zip(stores, ("1,1,bad,x", "2,0,bad,y"), strict=True):
+        notes_path(store.path).write_text(f"trace_id,label,tags,note\n{noted}\n")
+    store = open_joined(stores)
+    assert store.where("tag == 'bad'").tolist() == [1, 5]
+    assert store.where("noted == 0 or note ~ 'x'").tolist() == [1, 5]
+    (batch,) = TraceLoader(stores, where="tag != 'bad'", batch_size=9)
+    assert batch.rows.tolist() == [0, 2, 3, 4]
 
 
 def test_a_damaged_part_is_named(parts, tmp_path, rows):

@@ -508,6 +508,11 @@ def test_columns_that_all_have_may_be_taken(tmp_path, copy, capsys):
     [
         ({"year": "utf8"}, {"year": "x"}, r"s1\.zarr: expected column 'year' .*--fields all,-year"),
         ({"year": "float64", "n": "int8"}, {"year": 0.5, "n": 1}, r"up to 2\*\*53.*found 9007"),
+        (
+            {"year": "int64", "n": "uint64"},
+            {"year": 1, "n": np.uint64(2**64 - 1)},
+            r"up to 2\*\*53.*found 18446744073709551615",
+        ),
         ({"year": "int64", "score": "float32"}, {"year": 1, "score": 1}, "same --columns, or --sh"),
     ],
 )

@@ -123,6 +123,7 @@ def test_the_provenance_says_what_was_projected(tmp_path, capsys):
         "seed": 0,
         "sample_rows": 20,
         "rows": N,
+        "array": "hs_last",
         "rows_fitted": 20,
         "rows_not_finite": 0,
     }
@@ -148,6 +149,22 @@ def test_the_same_command_has_nothing_to_do(tmp_path, capsys):
     assert not np.array_equal(read(path, "hs_last_16_pca"), first)
     assert main([*command, "--replace"]) == 0
     assert np.array_equal(read(path, "hs_last_16_pca"), first)
+
+
+def test_a_map_of_states_that_were_replaced_is_made_again(tmp_path, capsys):
+    """An array that takes the place of another has another name."""
+    path = make(tmp_path / "s.zarr")
+    command = ["project", path, "--layer", "16"]
+    assert main(command) == 0
+    first = read(path, "hs_last_16_pca")
+    with StoreWriter.open(path) as writer:
+        column = writer.schema.columns["hs_last"]
+        states = TraceStore.open(path).column("hs_last").numpy()[::-1]
+        writer.set_columns({"hs_last": column}, [{"hs_last": row} for row in states])
+    assert "made otherwise (array hs_last)" in refused(path, capsys, *command[2:])
+    assert main([*command, "--replace"]) == 0
+    assert not np.array_equal(read(path, "hs_last_16_pca"), first)
+    assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
 
 
 def test_rows_that_came_later_are_projected_again(tmp_path, capsys):
