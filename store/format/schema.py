@@ -21,6 +21,7 @@ __all__ = ["NAME", "TRACE_ID", "Column", "Schema"]
 
 TRACE_ID = "trace_id"
 COMPRESSED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
+MAX_SHARD_CHUNKS = 65536  # of all planes, where nobody names its items: a table of 1 MiB
 MAX_COLUMNS = 1024
 MAX_ITEM_BYTES = 2**31  # and of a compressed chunk, which is decoded whole
 MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
@@ -81,8 +82,8 @@ class Column:
         n_planes = math.prod(self.item_shape[axis] for axis in self.split_axes)
         plane_item_bytes = self.item_bytes // n_planes
         chunk_items = self.chunk_items or max(1, chunk_bytes // plane_item_bytes)
-        n_chunks = max(1, SHARD_BYTES // (chunk_items * self.item_bytes))
-        shard_items = self.shard_items or chunk_items * n_chunks
+        n_chunks = min(SHARD_BYTES // (chunk_items * self.item_bytes), MAX_SHARD_CHUNKS // n_planes)
+        shard_items = self.shard_items or chunk_items * max(1, n_chunks)
         if self.codec and chunk_items * plane_item_bytes > MAX_ITEM_BYTES:
             expected = f"compressed chunks of at most {MAX_ITEM_BYTES} bytes"
             raise SchemaError(f"chunk_items: expected {expected}, found more")

@@ -50,11 +50,12 @@ class Fields:
     columns: Mapping[str, Column] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()  # fields whose texts are never cut
     cut: set[str] = field(default_factory=set)  # fields of which a text was cut so far
+    mended: set[str] = field(default_factory=set)  # those with half a character that became ?
 
     def row(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The value of each column; raises SchemaError for one that its column cannot hold.
 
-        Fields of which a text is cut are remembered.
+        Fields of which a text is cut or mended are remembered.
         """
         return {
             column: self._value(record.get(name), name, self.columns[column])
@@ -64,7 +65,10 @@ class Fields:
     def _value(self, value: Any, name: str, column: Column) -> Any:
         value = plain_value(value)
         if column.is_text:
-            text = as_text(value)
+            found = as_text(value)
+            text = _mend(found)
+            if text != found:
+                self.mended.add(name)
             if name in self.whole or len(text) <= MAX_CHARACTERS:
                 return text
             self.cut.add(name)
@@ -79,7 +83,7 @@ class Fields:
         return value
 
     def remarks(self) -> list[str]:
-        """Lines about fields that have another name, and about texts that are cut."""
+        """Lines about fields that have another name, and about texts that are cut or mended."""
         lines = []
         renamed = {name: column for column, name in self.names.items() if name != column}
         if renamed:
@@ -90,6 +94,12 @@ class Fields:
             lines.append(
                 f"texts of more than {MAX_CHARACTERS:,} characters are cut in the fields "
                 f"{names:.500}; --fields {ALL},{names:.500} keeps them whole"
+            )
+        names = ",".join(name for name in self.names.values() if name in self.mended)
+        if names:
+            lines.append(
+                "half a character (a lone surrogate), which UTF-8 does not hold, became ? in texts "
+                f"of the fields {names:.500}"
             )
         return lines
 
@@ -106,13 +116,16 @@ class _Seen:
     is_there: bool = False
     is_plain: bool = True
     is_long: bool = False
+    is_broken: bool = False
 
     def add(self, value: Any) -> None:
         self.n += 1
         self.kinds.add(_kind(value))
         self.is_there = self.is_there or _is_there(value)
         self.is_plain = self.is_plain and _is_plain(value)
-        self.is_long = self.is_long or _is_long(value)
+        text = as_text(value)
+        self.is_long = self.is_long or len(text) > MAX_CHARACTERS
+        self.is_broken = self.is_broken or _mend(text) != text
 
 
 def find_fields(
@@ -156,7 +169,8 @@ def find_fields(
     whole = frozenset(name for name, is_named in chosen.items() if is_named)
     texts = [name for column, name in names.items() if columns[column].is_text]
     cut = {name for name in texts if name not in whole and seen[name].is_long}
-    return Fields(names, columns, whole, cut)
+    mended = {name for name in texts if seen[name].is_broken}
+    return Fields(names, columns, whole, cut, mended)
 
 
 def choose_fields(
@@ -269,8 +283,9 @@ def as_text(value: Any) -> str:
     """A text as it is, anything else as JSON; none is empty."""
     value = plain_value(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return "" if value is None else text.encode(errors="replace").decode()  # half a character
+    return "" if value is None else text
 
 
-def _is_long(value: Any) -> bool:
-    return len(as_text(value)) > MAX_CHARACTERS
+def _mend(text: str) -> str:
+    """A text that UTF-8 holds: half a character becomes a question mark."""
+    return text.encode(errors="replace").decode()

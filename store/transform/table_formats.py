@@ -1,13 +1,14 @@
 """The formats of a table: rows of cells as CSV, JSON lines or Parquet, by one set of rules.
 
 A cell is a str, int, float, bool or None. NaN is None: an empty cell, or null. In JSON lines
-infinities are spelled 1e999, which is JSON and is read as infinity, and `references` is a list.
+infinities are spelled 1e999, which is JSON and is read as infinity, and `references` is a list,
+whose numbers are spelled so too.
 """
 
 import csv
 import io
 import json
-import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from store.extras import needs_extra
 __all__ = ["Block", "csv_text", "import_pyarrow", "json_text", "number_cells", "write_parquet"]
 
 REFERENCES = "references"
-INFINITY = "1e999"  # JSON has no word for it; readers round this number to infinity
+# JSON has no words for these; readers round 1e999 to infinity
+SPELLED = {"NaN": "null", "Infinity": "1e999", "-Infinity": "-1e999"}
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|NaN|-?Infinity')
 # half precision, which few readers know, is float32
 WIDER = {"float16": "float32", "bfloat16": "float32"}
 
@@ -49,8 +52,9 @@ def csv_text(rows: Iterable[Cells], delimiter: str = ",") -> str:
 
 
 def json_text(names: Sequence[str], rows: Iterable[Cells]) -> str:
-    """Rows as lines of JSON, an object each."""
-    return "".join(f"{_record(names, cells)}\n" for cells in rows)
+    """Rows as lines of JSON, an object each; half a character, which UTF-8 lacks, is escaped."""
+    text = "".join(f"{_record(names, cells)}\n" for cells in rows)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _record(names: Sequence[str], cells: Cells) -> str:
@@ -63,9 +67,10 @@ def _record(names: Sequence[str], cells: Cells) -> str:
 
 def _json(cell: Any) -> str:
     """A cell in JSON, in which a number too large for a float is infinity."""
-    if isinstance(cell, float) and math.isinf(cell):
-        return INFINITY if cell > 0 else f"-{INFINITY}"
-    return json.dumps(cell, ensure_ascii=False)
+    text = json.dumps(cell, ensure_ascii=False)
+    if isinstance(cell, str):
+        return text
+    return _TOKEN.sub(lambda token: SPELLED.get(token[0], token[0]), text)
 
 
 def _decode_list(value: Any) -> Any:

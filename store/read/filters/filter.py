@@ -49,7 +49,8 @@ SPELLINGS = {"=": "==", "<>": "!=", "contains": "~"}  # what people type first
 WORDS = ("and", "or", "not")
 INSIDE = "inside"
 LENGTH = "len"
-EXACT_DIGITS = 20  # of whole numbers; those of 64 bits have no more
+BEYOND = 2**1024  # more than any column holds, and less than infinity
+EXACT = 2.0**53  # from here on a whole number may round where it becomes a float
 NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
 ARITHMETIC = (
     "there is no arithmetic: write COLUMN in (…), or add a column (docs/python.md, Write); a minus "
@@ -360,8 +361,9 @@ class _Parser:
 
     @staticmethod
     def of_numbers(column: str, sign: str, other: str) -> Rows:
-        compare = COMPARE[sign]
-        return lambda values: compare(_numbers(values, column), _numbers(values, other))
+        return lambda values: _compare_columns(
+            _numbers(values, column), sign, _numbers(values, other)
+        )
 
 
 def _not(rows: Rows) -> Rows:
@@ -376,11 +378,13 @@ def _numbers(values: SingleValues, name: str) -> np.ndarray:
 
 
 def _number(text: str) -> float:
-    """A number as it was written: whole ones keep all their digits."""
-    digits = text.lstrip("+-")
-    if digits.isdecimal() and len(digits) <= EXACT_DIGITS:
+    """A number as it was written: whole ones keep all their digits, and inf alone is infinite."""
+    if text.lstrip("+-").isdecimal():
         return int(text)
-    return float(text)
+    number = float(text)
+    if math.isinf(number) and not text.endswith("inf"):
+        return BEYOND if number > 0 else -BEYOND
+    return number
 
 
 def _compare_texts(values: SingleValues, column: str, sign: str, text: str) -> np.ndarray:
@@ -395,6 +399,35 @@ def _compare_number(values: np.ndarray, sign: str, number: float) -> np.ndarray:
         return is_nan if sign == "==" else ~is_nan
     if values.dtype == bool:
         values = values.view(np.uint8)  # truth values compare with numbers of 64 bits alone
-    # a Python number takes the column's precision: .9 finds the float32 that was written as .9
-    with np.errstate(over="ignore"):  # 1e300 is infinite as float32, and more than all of them
-        return COMPARE[sign](values, number)
+    near = _nearest(values.dtype, number)
+    # a decimal takes the column's precision: .9 finds the float32 that was written as .9
+    takes_precision = isinstance(number, float) and values.dtype.kind == "f" and math.isfinite(near)
+    if near != number and not takes_precision:
+        sign, near = _beside(sign, near, number)
+    return COMPARE[sign](values, near)
+
+
+def _nearest(dtype: np.dtype, number: float) -> float:
+    """The number, or one next to it, as a column of the type has it; too large a float is inf."""
+    if dtype.kind != "f":
+        return number if number in (math.inf, -math.inf) else int(number)
+    with np.errstate(over="ignore"):
+        return float(dtype.type(str(number)))  # a large int has no float, its text has
+
+
+def _beside(sign: str, near: float, number: float) -> tuple[str, float]:
+    """What says the same of a column that has `near`, and nothing from there to `number`."""
+    if sign in ("==", "!="):
+        return sign, math.nan  # which nothing equals
+    is_within = (near < number) == (sign[0] == "<")
+    return sign[0] + "=" * is_within, near
+
+
+def _compare_columns(left: np.ndarray, sign: str, right: np.ndarray) -> np.ndarray:
+    """NumPy compares whole numbers with floats as floats: those that round are looked at again."""
+    found = COMPARE[sign](left, right)
+    if (left.dtype.kind == "f") != (right.dtype.kind == "f"):
+        rows = np.flatnonzero(left == right)
+        rows = rows[np.abs(left[rows], dtype=np.float64) >= EXACT]
+        found[rows] = COMPARE[sign](left[rows].astype(object), right[rows].astype(object))
+    return found

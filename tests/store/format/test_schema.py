@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from store import Column, NotFoundError, Schema, SchemaError
+from store import Column, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
 
 
 def test_json_round_trip():
@@ -19,6 +20,38 @@ def test_chosen_chunks_are_whole_in_a_shard_and_small_enough():
         column = Column("float16", shape)
         assert column.shard_items % column.chunk_items == 0
         assert column.chunk_items == 1 or column.chunk_items * column.item_bytes <= 65536
+
+
+@pytest.mark.parametrize("chunk_items", [1, 8, 1000])
+@pytest.mark.parametrize("codec", [None, "zstd:1"])
+@pytest.mark.parametrize("split", [(), ("layers",)])
+def test_a_shard_of_small_chunks_has_a_small_table(tmp_path, chunk_items, codec, split):
+    """Three rows are a small file, however few items a chunk has."""
+    names = ("layers",)
+    column = Column(
+        "int8", (3,), axis_names=names, split=split, codec=codec, chunk_items=chunk_items
+    )
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
+        writer.append_many(["a", "b", "c"], {"x": np.ones((3, 3), np.int8)})
+    assert TraceStore.open(tmp_path / "s.zarr")["b"]["x"].tolist() == [1, 1, 1]
+    sizes = [path.stat().st_size for path in (tmp_path / "s.zarr/x/c").rglob("*") if path.is_file()]
+    assert sum(sizes) < 2**21
+
+
+@pytest.mark.parametrize(
+    "column, shard_items",
+    [
+        (Column("int8"), 2**27),
+        (Column("float16", (32, 40_000)), 52),
+        (Column("float16", (40, 4096), axis_names=("a", "b"), split=("a",)), 408),
+        (Column("int8", (2**17,), axis_names=("a",), split=("a",)), 2**16),
+        (Column("float16", (20_000,), codec="zstd"), 3354),
+        (Column("int8", chunk_items=8, shard_items=2**27), 2**27),
+    ],
+)
+def test_items_of_a_shard_stay(column, shard_items):
+    """Those that are chosen with the chunks, and those that somebody names."""
+    assert column.shard_items == shard_items
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,21 @@ def test_long_texts_are_cut_and_said():
     assert not whole.remarks()
 
 
+def test_half_a_character_is_said():
+    """It becomes a question mark, of a text and of one in a list."""
+    records = [{"note": "a\ud800", "docs": ["\udc00"], "task": "QA"}, {"note": "é"}]
+    fields = find_fields(records)
+    assert fields.row(records[0]) == {"note": "a?", "docs": '["?"]', "task": "QA"}
+    assert fields.remarks() == [
+        "half a character (a lone surrogate), which UTF-8 does not hold, became ? in texts of the "
+        "fields note,docs"
+    ]
+    later = find_fields(records[1:])
+    assert not later.remarks()
+    later.row({"note": "\ud800"})
+    assert later.remarks() == [fields.remarks()[0].replace("note,docs", "note")]
+
+
 @pytest.mark.parametrize(
     "name, found",
     [

@@ -103,6 +103,25 @@ def test_json_lines_hold_every_value(store, tmp_path):
     }
 
 
+def test_every_list_of_references_becomes_json(tmp_path):
+    """Numbers in a list are spelled as those of a column, half a character by its escape, and words
+    within a text stay."""
+    text = r'["\ud800", 1, NaN, -1e400, [Infinity, "NaN \" Infinity", {"NaN": NaN}], "\\ud800"]'
+    row = {"references": text, "score": -np.inf}
+    columns = {name: COLUMNS[name] for name in row}
+    make_store(tmp_path / "s.zarr", columns, {"a": row, "b": row | {"score": np.nan}})
+    target = tmp_path / "t.jsonl"
+    assert main(["export", str(tmp_path / "s.zarr"), "--to", str(target)]) == 0
+    lines = target.read_text(encoding="utf-8").splitlines()
+    references = (
+        r'["\ud800", 1, null, -1e999, [1e999, "NaN \" Infinity", {"NaN": null}], "\\ud800"]'
+    )
+    assert lines == [
+        f'{{"trace_id": "{trace_id}", "references": {references}, "score": {score}}}'
+        for trace_id, score in (("a", "-1e999"), ("b", "null"))
+    ]
+
+
 def test_all_that_fits_is_the_default(store, tmp_path):
     assert export_table(store, tmp_path / "t.csv") == ["trace_id", *list(COLUMNS)[:7]]
 

@@ -1,5 +1,7 @@
 """The language of filters."""
 
+import operator
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -81,6 +83,75 @@ def oracle(traces, condition):
 def test_a_filter_means_what_python_would(values, traces, text, condition):
     """On rows with NaN, empty texts and every label."""
     assert filter_rows(values, text).tolist() == oracle(traces, condition)
+
+
+SIGNS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+LARGE = [1, 2**24, 2**53, 2**63, 2**64]
+NUMBERS = [
+    *(sign * number + off for number in LARGE for sign in (1, -1) for off in (-1, 0, 1)),
+    *(
+        sign * number
+        for number in (65504, 65519, 65520, 70000, 10**39, 10**400)
+        for sign in (1, -1)
+    ),
+]
+FLOATS = [0.0, 0.5, -1.0, 65504.0, 2.0**24, 2.0**53, 2.0**53 + 2, 2.0**63, -(2.0**63), 2.0**64]
+
+
+def column_of(dtype):
+    """Numbers around the ends of a type, and around where floats begin to round."""
+    if np.dtype(dtype).kind == "f":
+        limit = np.finfo(dtype).max
+        with np.errstate(over="ignore"):
+            return np.array([*FLOATS, limit, -limit, np.inf, -np.inf, np.nan], dtype)
+    if dtype == "bool":
+        return np.array([False, True])
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    numbers = [low, low + 1, high - 1, high, 0, *NUMBERS]
+    return np.array([number for number in numbers if low <= number <= high], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint64"])
+@pytest.mark.parametrize("sign", SIGNS)
+def test_numbers_are_compared_exactly(values, dtype, sign):
+    """Whole ones, those beyond the range of the column, and any with whole numbers."""
+    numbers = column_of(dtype)
+    rows = SingleValues(values.store, {"x": numbers})
+    meant = {str(number): number for number in NUMBERS} | {"inf": np.inf, "-inf": -np.inf}
+    meant |= {"1e39": 10**39, "-1e39": -(10**39), "1e400": 10**400, "-1e400": -(10**400)}
+    if numbers.dtype.kind != "f":
+        meant |= {"0.5": 0.5, "-1.5": -1.5}
+    for text, number in meant.items():
+        expected = [SIGNS[sign](one, number) for one in numbers.tolist()]
+        assert filter_rows(rows, f"x {sign} {text}").tolist() == expected, text
+
+
+@pytest.mark.parametrize("whole", ["bool", "int8", "int64", "uint64"])
+@pytest.mark.parametrize("real", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("sign", SIGNS)
+def test_columns_are_compared_exactly(values, whole, real, sign):
+    """Whole numbers with floats, in either order."""
+    pairs = [(a, b) for a in column_of(whole) for b in column_of(real)]
+    x, y = (np.array(column) for column in zip(*pairs, strict=True))
+    rows = SingleValues(values.store, {"x": x, "y": y})
+    for a, b in (("x", "y"), ("y", "x")):
+        columns = (rows.numbers(a).tolist(), rows.numbers(b).tolist())
+        expected = [SIGNS[sign](*pair) for pair in zip(*columns, strict=True)]
+        assert filter_rows(rows, f"{a} {sign} {b}").tolist() == expected
+
+
+def test_a_decimal_takes_the_precision_of_its_column(values):
+    """What was written as .9 is found as .9."""
+    rows = SingleValues(values.store, {"x": np.array([0.9, 1], np.float32)})
+    assert filter_rows(rows, "x == .9").tolist() == [True, False]
+    assert filter_rows(rows, "x < .9").tolist() == [False, False]
 
 
 def test_a_store_has_the_rows_of_a_filter(values):
