@@ -425,7 +425,10 @@ build_store(sys.argv[2], CopySource([(store, range(len(store)))], {}))
 
 
 def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
-    """It is finished, and has another name, in the middle of the training."""
+    """It is finished, and has another name, in the middle of the training.
+
+    What was trained on by then is known as such, in the store and in another one.
+    """
     path = tmp_path / "new.zarr"
     begun = tmp_path / "run" / "run.json"
     arguments = [str(one) for one in (source.path, path, begun)]
@@ -450,6 +453,15 @@ def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
         n_first = results["split"]["train"]["rows"]
         assert n_first < run["last_rows"] < 200
         assert len(TraceStore.open(path)) == 200
+        is_labelled = np.asarray(source.column("label")) >= 0
+        for store in (path, source.path):
+            _, out, _ = call(capsys, *predict(tmp_path / "run", store, "--models=lstm_solo"))
+            splits = [line["split"] for line in read_csv(out).values()]
+            n_trained = np.sum(is_labelled & (np.array(splits) == "train"))
+            assert run["last_rows"] <= n_trained
+        argv = ["evaluate", "--run", tmp_path / "run", "--store", source.path, "--json"]
+        _, out, _ = call(capsys, *argv, "--force-cpu")
+        assert json.loads(out)["results"][0]["rows"] <= is_labelled.sum() - n_trained
     finally:
         builder.kill()
         builder.wait()
