@@ -168,6 +168,8 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     remarks += of_labels
     asked = read_questions(store, config)
     is_own = results.store.uuid == store.uuid
+    if store.uuid in results.store.uuids:  # ids of one of the run's stores are no coincidence
+        rules = replace(rules, unrelated_ids=False)
     remarks += [] if is_own else asked.remarks()
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
