@@ -139,6 +139,7 @@ class RunDirectory:
     # not read
     resumed: bool = False
     memory: dict[Path, Checkpoint] | None = None  # what is kept in memory, by path; None: files are
+    replaces: bool = False  # whether a finished run of the same settings was there
 
     def save(self, path: Path, owner: Owner, content: Mapping[str, object]) -> None:
         if self.memory is None:

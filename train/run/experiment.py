@@ -95,6 +95,9 @@ def run_experiment(
         directory = begin_run(output_dir, arguments, data, read_layers(work.names, data))
     directory = fabric.broadcast(directory)
     if progress and is_first:
+        if directory.replaces:
+            text = f"{directory.path}: trained again, in place of the finished run there"
+            say(text, file=sys.stderr)
         of_splits = [remark for part in parts for remark in find_remarks(part)]
         for remark in dict.fromkeys([*of_splits, *work.remarks]):
             say(remark, file=sys.stderr)
