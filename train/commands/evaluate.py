@@ -56,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--keep-trained-questions", action="store_true", help=text)
     text = (
         "question ids that a run and another store have in common are equal by chance, such as row "
-        "numbers: leave nothing out for them"
+        "numbers: leave nothing out for them, but of a store that the run was trained on"
     )
     add("--unrelated-ids", action="store_true", help=text)
     methods = "all that the run has; with --matrix the detectors and probes that all runs have"

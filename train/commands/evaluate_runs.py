@@ -168,6 +168,8 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     remarks += of_labels
     asked = read_questions(store, config)
     is_own = results.store.uuid == store.uuid
+    if store.uuid in results.store.uuids:  # ids of one of the run's stores are no coincidence
+        rules = replace(rules, unrelated_ids=False)
     remarks += [] if is_own else asked.remarks()
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
@@ -294,6 +296,7 @@ class Rows:
     # of the run's own store: labelled rows in its other splits, and in none
     n_seen: int = 0
     n_added: int = 0
+    n_relabelled: int = 0  # of its test split: rows with another label than then, or none
     # rows and questions to judge that the run was trained or tuned on, and whether they are judged
     n_trained: int = 0
     n_trained_questions: int = 0
@@ -320,6 +323,8 @@ def choose_rows(
     is_labelled = labels != UNLABELLED
     split_by_id = dict(zip(run.trace_ids, run.splits, strict=True)) if is_own else {}
     own_split = np.array([split_by_id.get(one, "") for one in trace_ids], dtype=object)
+    label_by_id = dict(zip(run.trace_ids, run.labels, strict=True))
+    then = np.array([label_by_id.get(one, UNLABELLED) for one in trace_ids], dtype=np.int64)
     is_tested = is_labelled & (own_split == ("test" if is_own else ""))
     if rules.unrelated_ids and not is_own:
         trained = trained._replace(by_id={})
@@ -330,6 +335,7 @@ def choose_rows(
         n_unlabelled=int(np.sum(~is_labelled)),
         n_seen=int(np.sum(is_labelled & np.isin(own_split, ("train", "val")))),
         n_added=int(np.sum(is_labelled & (own_split == ""))) if is_own else 0,
+        n_relabelled=int(np.sum((own_split == "test") & (labels != then))),
         n_trained=int(is_known.sum()),
         n_trained_questions=len(set(asked.keys[is_known])),
         keeps_trained=rules.keep_trained,

@@ -23,9 +23,10 @@ from store.reports import count
 from store.traces.question_split import join_questions
 from train.config import Config
 
-__all__ = ["NOT_ASKED", "Questions", "read_questions"]
+__all__ = ["NOT_ASKED", "Asked", "Questions", "read_questions"]
 
 Texts = NDArray[np.object_]
+Asked = tuple[str, str, str]  # the id of a question, digests of its text and of its wording
 N_CHARACTERS = 5  # of a shingle
 
 
@@ -52,6 +53,11 @@ class Questions(NamedTuple):
     def n_without_text(self, rows: NDArray[np.int64] | slice = ALL) -> int:
         """Number of these rows (n,) whose question is known by its id alone."""
         return int(np.sum(~self.has_text[rows])) if len(self.has_text) else 0
+
+    def distinct(self, rows: NDArray[np.int64]) -> list[Asked]:
+        """What these rows (n,) ask, each once."""
+        columns = self.ids, self.texts, self.wordings
+        return list(dict.fromkeys(zip(*(one[rows] for one in columns), strict=True)))
 
     def remarks(self, rows: NDArray[np.int64] | slice = ALL) -> list[str]:
         """That some of these rows (n,) have no text, so that a copy may count as new."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from store.labels.rule import UNLABELLED, label_scores
 from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
+from train.data.questions import Asked
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
@@ -77,6 +78,8 @@ class Scored:
     # split -> scores of its tokens, float32 (n_tokens,), one for each training run; empty where
     # there are none
     tokens: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
+    # what was learned besides the split of the run, from a store that was followed
+    followed: Sequence[Asked] = ()
 
 
 ScoredByName = dict[str, Scored]

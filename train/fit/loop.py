@@ -122,6 +122,7 @@ class Training:
         n_bytes = 0 if config.follow else n_bytes
         self.kept = FeatureCache(detector, len(data.store), n_bytes) if n_bytes else None
         self.columns = (*detector.columns, *detector.targets)
+        self.trained = data.splits.train  # in any epoch; more where a store is followed
         self._feed(data)
         self.base_margin: Tensor | None = None
         if data.base_margin is not None:
@@ -185,6 +186,7 @@ class Training:
     def _feed(self, data: TrainingData) -> None:
         """Train on the rows of train of these data from here on."""
         self.data = data
+        self.trained = np.union1d(self.trained, data.splits.train)
         self.batches = data.loader("train", self.columns, self.fabric, shuffle=True, kept=self.kept)
         self.n_rows = self.batches.n_visits
         self.n_batches = math.ceil(self.n_rows / self.config.batch_size)

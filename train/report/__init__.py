@@ -78,7 +78,7 @@ def write_report(experiment: Experiment, output_dir: Path) -> None:
 def write_split(experiment: Experiment, path: Path) -> None:
     """Write the files of a split that programs read."""
     write_scores(path / "scores.csv", experiment.frame, experiment.results)
-    write_asked(path, experiment.data.splits)
+    write_asked(path, experiment.data.splits, experiment.followed)
     write_text(path / "results.json", json_text(experiment.results) + "\n")
 
 

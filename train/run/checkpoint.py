@@ -11,7 +11,7 @@ import io
 import pickle
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from urllib.parse import quote
 import torch
 from torch import Tensor, nn
 
+from train.data.questions import Asked
 from train.errors import CheckpointError
 from train.evaluate.results import TrainingFacts
 from train.files import make_directory, replace_file
@@ -120,6 +121,7 @@ class FinishedTraining:
     shapes: dict[str, list[int]]  # column that the detector reads -> shape of one item
     config: dict[str, object]
     facts: TrainingFacts
+    followed: Sequence[Asked] = ()  # what it learned from a store that it has followed
 
 
 TRIAL = "-try-"
@@ -137,6 +139,7 @@ class RunDirectory:
     # not read
     resumed: bool = False
     memory: dict[Path, Checkpoint] | None = None  # what is kept in memory, by path; None: files are
+    replaces: bool = False  # whether a finished run of the same settings was there
 
     def save(self, path: Path, owner: Owner, content: Mapping[str, object]) -> None:
         if self.memory is None:

@@ -16,6 +16,7 @@ from store.reports import say
 from store.traces.question_split import SPLITS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
+from train.data.questions import Asked
 from train.data.requirements import Work, also_needed, bytes_of_answers, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
 from train.data.truth import read_truth
@@ -58,6 +59,8 @@ class Experiment:
     data: TrainingData  # the store, split as these results are
     frame: Frame[str]
     directory: RunDirectory  # where the files of this split are
+    # what detectors learned besides the split, from a store that was followed
+    followed: Sequence[Asked] = ()
     further: tuple["Experiment", ...] = ()  # the other splits
 
 
@@ -92,6 +95,9 @@ def run_experiment(
         directory = begin_run(output_dir, arguments, data, read_layers(work.names, data))
     directory = fabric.broadcast(directory)
     if progress and is_first:
+        if directory.replaces:
+            text = f"{directory.path}: trained again, in place of the finished run there"
+            say(text, file=sys.stderr)
         of_splits = [remark for part in parts for remark in find_remarks(part)]
         for remark in dict.fromkeys([*of_splits, *work.remarks]):
             say(remark, file=sys.stderr)
@@ -154,7 +160,8 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
         measure_all_tokens(results, scored, truth)
     results.left_out = left_out or None
     results.machine["jobs"] = n_jobs
-    return Experiment(results, data, frame, trainer.directory)
+    followed = [asked for one in scored.values() for asked in one.followed]
+    return Experiment(results, data, frame, trainer.directory, followed)
 
 
 def train_detectors(jobs: Jobs, names: Sequence[str]) -> ScoredByName:
@@ -185,7 +192,8 @@ def over_seeds(trainings: Sequence[Scored]) -> Scored:
     val = np.concatenate([one.val for one in trainings])
     test = np.concatenate([one.test for one in trainings])
     tokens = {split: [one.tokens[split][0] for one in trainings] for split in trainings[0].tokens}
-    return Scored(val, test, facts, tokens)
+    followed = [asked for one in trainings for asked in one.followed]
+    return Scored(val, test, facts, tokens, followed)
 
 
 def measure_all_tokens(

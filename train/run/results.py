@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from store.reports import count
 from store.traces.question_split import SPLITS
-from train.data.questions import Questions
+from train.data.questions import Asked, Questions
 from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
@@ -264,14 +264,14 @@ def is_trained(splits: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([any(split in one for split in LEARNED) for one in splits], dtype=bool)
 
 
-def write_asked(directory: Path, splits: Splits) -> None:
-    """Write a line for each split, id and digests of a text and of its question."""
-    asked = splits.asked.ids, splits.asked.texts, splits.asked.wordings
-    lines = [
-        (split, *line)
-        for split in SPLITS
-        for line in dict.fromkeys(zip(*(one[splits.rows(split)] for one in asked), strict=True))
-    ]
+def write_asked(directory: Path, splits: Splits, followed: Sequence[Asked] = ()) -> None:
+    """Write a line for each split, id and digests of a text and of its question.
+
+    Of train are also what a run was trained on that has followed its store.
+    """
+    asked = {split: splits.asked.distinct(splits.rows(split)) for split in SPLITS}
+    asked["train"] = list(dict.fromkeys([*asked["train"], *followed]))
+    lines = [(split, *line) for split, of_split in asked.items() for line in of_split]
     write_csv(directory / QUESTION_FILE, QUESTION_COLUMNS, lines)
 
 

@@ -107,11 +107,12 @@ def begin_run(
                 f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
             )
         return RunDirectory(path, str(earlier["run"]), resumed=True)
+    replaces = False
     if earlier is not None:
         if not arguments.overwrite:
-            check_replaceable(path, earlier, inputs)
+            replaces = check_replaceable(path, earlier, inputs)
         remove_files(path, "results.json", "*.pt", "split-*/results.json", "split-*/*.pt")
-    run = RunDirectory(path, id or uuid.uuid4().hex)
+    run = RunDirectory(path, id or uuid.uuid4().hex, replaces=replaces)
     record = {"run": run.id, "layers": layers, **asdict(inputs)}
     write_text(file, json.dumps(record, indent=1) + "\n")
     return run
@@ -156,8 +157,11 @@ def describe_store(store: TraceStore) -> StoreRecord:
     )
 
 
-def check_replaceable(path: Path, earlier: dict[str, object], inputs: Inputs) -> None:
-    """Raise ConfigError if a new run would replace an unfinished one, or one of other settings."""
+def check_replaceable(path: Path, earlier: dict[str, object], inputs: Inputs) -> bool:
+    """Whether a new run replaces a finished one, of the same settings.
+
+    Raises ConfigError if it would replace an unfinished one, or one of other settings.
+    """
     results = read_record(path / "results.json")
     is_finished = results is not None and results.get("run") == earlier.get("run")
     if not is_finished and any(path.glob("*-seed*.pt")):
@@ -177,6 +181,7 @@ def check_replaceable(path: Path, earlier: dict[str, object], inputs: Inputs) ->
             f"--output-dir: {path}: there are results of another run, which differs in "
             f"{'; '.join(differences)}; give --overwrite to delete them, or another --output-dir"
         )
+    return is_finished
 
 
 def find_differences(path: Path, earlier: dict[str, object], inputs: Inputs) -> list[str]:

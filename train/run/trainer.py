@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 
 from models import BASELINES, CONTROLS, Detector, FittedProbe, Probe
 from train.data.batches import TrainingData
+from train.data.questions import Asked
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
@@ -184,7 +185,7 @@ class Trainer:
         tokens = self.score_tokens(
             name, lambda split: detector_tokens(detector, self.data, split, device)
         )
-        return Scored(val[None], test[None], facts, tokens)
+        return Scored(val[None], test[None], facts, tokens, finished.followed)
 
     def search(self, files: TrainingFiles, data: TrainingData) -> tuple[Choices, float]:
         """Choose the settings of a detector that are open, by short trainings of so many seconds.
@@ -262,13 +263,16 @@ class Trainer:
             settings=settings or {},
             best_epoch=training.best.epoch.epoch,
         )
+        followed: list[Asked] = []
         if data.config.follow:
             facts.last_rows = training.n_rows
+            added = np.setdiff1d(training.trained, data.splits.train)
+            followed = training.data.splits.asked.distinct(added)
         if data.base_margin is not None:
             facts.start_val_auroc = training.start.val_auroc
         shapes = {role: list(shape) for role, shape in data.item_shapes(detector.columns).items()}
         weights = training.best.weights
-        finished = FinishedTraining(weights, shapes, asdict(data.config), facts)
+        finished = FinishedTraining(weights, shapes, asdict(data.config), facts, followed)
         if self.fabric.is_global_zero:
             files.finish(finished)
         return finished

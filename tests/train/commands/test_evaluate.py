@@ -251,6 +251,34 @@ def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labe
     assert any("labels as stored" in remark for remark in found["remarks"])
 
 
+def test_what_changed_in_the_own_store_is_said(folder, store_writer, labels, capsys):
+    """Of traces in no split that --where may be why; of the test split how many labels are others
+    now."""
+    path, out = store_writer(folder / "own.zarr", labels), folder / "own"
+    store = TraceStore.open(path)
+    kept = "answer_len > 2"
+    train(path, out, "--only=logreg_pca", f"--where={kept}")
+    n_left = np.sum(labels >= 0) - np.sum(labels[store.where(kept)] >= 0)
+    argv = ["--run", out, "--store", path]
+    (found,) = evaluated(capsys, *argv)["results"]
+    assert any(
+        f"left out {n_left} traces in none of its splits" in one and "--where" in one
+        for one in found["remarks"]
+    )
+    assert not any("another label" in one for one in found["remarks"])
+
+    lines = csv.DictReader(io.StringIO((out / "scores.csv").read_text()))
+    tested = [store.ids.find(one["trace_id"]) for one in lines if one["split"] == "test"]
+    changed = labels.copy()
+    changed[tested[:2]] = 1 - changed[tested[:2]]
+    changed[tested[2]] = -1
+    with StoreWriter.open(path) as writer:
+        writer.set_columns({"label": Column("int8")}, ({"label": one} for one in changed))
+    (found,) = evaluated(capsys, *argv)["results"]
+    (remark,) = [one for one in found["remarks"] if "another label" in one]
+    assert remark.startswith("warning: 3 test traces have another label, or none, than when")
+
+
 def test_a_run_on_top_of_a_baseline(stores, folder, store_writer, labels, capsys):
     """What it adds to has to be there for its detectors; not for the others."""
     out = folder / "on_top"

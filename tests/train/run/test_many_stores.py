@@ -85,6 +85,24 @@ def test_several_stores_give_the_results_of_one(parts, source, tmp_path, capsys)
     assert "squad" in out
 
 
+def test_ids_of_one_of_several_stores_are_never_unrelated(source, tmp_path, capsys):
+    """Of its own traces only those of the test split are a test, also where ids have prefixes."""
+
+    def ask_another(row):
+        return {"question_id": f"other {row['question_id']}"}
+
+    first = copy(tmp_path / "first.zarr", source, range(121))
+    stores = [first, copy(tmp_path / "second.zarr", source, range(80, 200), ask_another)]
+    train_on(stores, tmp_path / "run")
+    lines = read_csv((tmp_path / "run" / "scores.csv").read_text()).items()
+    argv = ["evaluate", "--run", tmp_path / "run", "--json", "--force-cpu", "--unrelated-ids"]
+    for path in stores:
+        _, out, _ = call(capsys, *argv, "--store", path)
+        (found,) = json.loads(out)["results"]
+        own = [line["split"] for trace, line in lines if trace.startswith(f"{path.stem}/")]
+        assert found["rows"] == own.count("test") < len(own)
+
+
 def test_a_run_resumes_on_the_same_stores_only(parts, tmp_path, capsys):
     train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4")
     assert train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4", "--resume")
@@ -425,7 +443,10 @@ build_store(sys.argv[2], CopySource([(store, range(len(store)))], {}))
 
 
 def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
-    """It is finished, and has another name, in the middle of the training."""
+    """It is finished, and has another name, in the middle of the training.
+
+    What was trained on by then is known as such, in the store and in another one.
+    """
     path = tmp_path / "new.zarr"
     begun = tmp_path / "run" / "run.json"
     arguments = [str(one) for one in (source.path, path, begun)]
@@ -450,6 +471,15 @@ def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
         n_first = results["split"]["train"]["rows"]
         assert n_first < run["last_rows"] < 200
         assert len(TraceStore.open(path)) == 200
+        is_labelled = np.asarray(source.column("label")) >= 0
+        for store in (path, source.path):
+            _, out, _ = call(capsys, *predict(tmp_path / "run", store, "--models=lstm_solo"))
+            splits = [line["split"] for line in read_csv(out).values()]
+            n_trained = np.sum(is_labelled & (np.array(splits) == "train"))
+            assert run["last_rows"] <= n_trained
+        argv = ["evaluate", "--run", tmp_path / "run", "--store", source.path, "--json"]
+        _, out, _ = call(capsys, *argv, "--force-cpu")
+        assert json.loads(out)["results"][0]["rows"] <= is_labelled.sum() - n_trained
     finally:
         builder.kill()
         builder.wait()

@@ -234,13 +234,15 @@ def test_a_damaged_state_is_one_line(whole, stopped, capsys):
 
 
 def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
-    """The same settings make the same results again; others need --overwrite, which leaves nothing
-    of the old run."""
+    """The same settings make the same results again, which is said; others need --overwrite, which
+    leaves nothing of the old run."""
     _, arguments = whole
     out = tmp_path / "out"
     flags = ["--store", arguments[1], *SMALL.split(), "--epochs", "1", "--output-dir", str(out)]
     flags += ["--no-baselines"]
+    said = f"{out}: trained again, in place of the finished run there"
     assert main([*flags, "--models", "saplma"]) == 0
+    assert said not in capsys.readouterr().err
     before = snapshot(out)
     line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
     assert (
@@ -249,7 +251,10 @@ def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
     )
     assert snapshot(out) == before
     assert main([*flags, "--models", "saplma"]) == 0
+    assert said in capsys.readouterr().err.splitlines()
+    assert main([*flags, "--models", "saplma", "--resume"]) == 0
     assert main([*flags, "--models", "lstm_solo", "--overwrite"]) == 0
+    assert said not in capsys.readouterr().err
     assert not list(out.glob("saplma*.pt"))
 
 
