@@ -1,6 +1,6 @@
 # make train      from nothing to a table of results: install, build the example store, train
 # make view       the page to look at traces, on the example store and the scores of a run
-# make check      the quick answer, under a minute: lint, types, tests that start no process
+# make check      the quick answer, a few minutes: lint, types, tests that start no process
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
 # make test-vllm  the connector in vLLM itself, on the CPU, in an environment of its own (3 GB)

@@ -27,12 +27,14 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 TESTS = Path(__file__).parent
 MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - pytest makes a folder of the user's own there
 MEMORY_DISK_BYTES = 4 << 30  # what has to be free there: four times what the suite leaves behind
-HEAVY = (  # whole trainings, models that generate, a fault at every step: not in a quick run
+HEAVY = (  # trainings, models that generate, processes, a fault at every step: not in a quick run
     "models/test_probe.py",
     "store/check/test_damage.py",
     "store/check/test_fuzz.py",
     "store/check/test_repair.py",
+    "store/feed/test_loading.py",
     "store/feed/test_worker_memory.py",
+    "store/launch/test_launch.py",
     "store/cli/test_plan.py",
     "store/sources/huggingface",
     "store/importers/legacy",
