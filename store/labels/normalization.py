@@ -1,11 +1,13 @@
 """The normal form of an answer: two texts that people would take for the same have the same one.
 
 Numbers keep what decides their value: 3.14 is not 31.4, nor -12 the same as 12, but 1,000 is 1000.
-Words lose case, accents, punctuation and English articles. Pure functions of strings.
+Words lose case, accents, punctuation and English articles, but not the marks that are vowels, as in
+Hindi or Thai. Pure functions of strings.
 """
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 __all__ = ["ARTICLES", "normalize_answer"]
 
@@ -19,25 +21,34 @@ _LETTERS = str.maketrans(  # that have no canonical decomposition
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
 )
 _SAME_CHARACTERS = _ASCII | _SUBSCRIPTS | _HYPHENS | _QUOTES
-_ACCENT = re.compile("[\u0300-\u036f]")
+# of Latin, Greek and Cyrillic letters; the vowel points of Hebrew and Arabic, which mostly are not
+# written; what encloses a character, and what chooses a form of it
+_ACCENT = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u0652\u0670"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f]"
+)
+# other marks belong to the word, where Python's \w ends
+_MARKS = "".join(
+    mark for mark in map(chr, range(0x600, 0x1E900)) if unicodedata.category(mark)[0] == "M"
+)
 
 # an article stands before a word: the letter A at the end, or in "A) Paris", is none
 _ARTICLE = re.compile(r"""(?<![\w'-])(?:a|an|the)(?=\s+["'(]?\w)""")
-_INITIALS = re.compile(r"(?<![\w.])(?:[^\W\d_]\.\s?)+(?:[^\W\d_]\.|[^\W\d_](?!\w))")
-_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:[,'\u00a0\u202f]\d{3})+(?![\d,'])")
+_INITIALS = re.compile(r"(?<![\w.])(?:[^\W\d_]\.\s?)+(?:[^\W\d_]\.|[^\W\d_](?![\w" + _MARKS + "]))")
+_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:[,'\u00a0\u202f]\d{3})+(?!\d|[,']\d)")
 _SIGN = "\ue000"  # the sign of a number, while hyphens become spaces
-_MONEY = re.compile(
-    rf"([$€£¥])\s?({_SIGN}?\.?\d(?:[\d.]*\d)?)"
-    r"(\s(?:hundred|thousand|million|billion|trillion)\b)?"
-)
-_SIGNED_MONEY = re.compile(r"(?<![\w)\].])-([$€£¥])(?=\.?\d)")
-_CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen"}
+_CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee"}
+_SYMBOL = f"([{''.join(_CURRENCIES)}])"
+_AMOUNT = rf"({_SIGN}?\.?\d(?:[\d.]*\d)?(?:\s(?:hundred|thousand|million|billion|trillion)\b)?)"
+_MONEY = re.compile(rf"{_SYMBOL}\s?{_AMOUNT}")
+_MONEY_LAST = re.compile(rf"{_AMOUNT}\s?{_SYMBOL}(?!\s?{_SIGN}?\.?\d)")
+_SIGNED_MONEY = re.compile(rf"(?<![\w)\].])-{_SYMBOL}(?=\.?\d)")
 _MINUS = re.compile(r"\bminus\s+(?=\.?\d)")
 _SIGNED = re.compile(r"(?<![\w)\].])-(?=\.?\d)")
-_POINT_FIRST = re.compile(r"(?<!\d)\.(?=\d)")
+_POINT_FIRST = re.compile(r"(?<!\w)\.(?=\d)")
 # what stays: signs and points of numbers, and what tells C++ and C# from C
-_WORD = re.compile(rf"{_SIGN}?\d+(?:[.:/]\d+)+(?!\w)|{_SIGN}?\w+(?:(?<=[^\W\d])[+#]+)?")
-_SAME_WORDS = {"dollars": "dollar", "euros": "euro", "pounds": "pound"}
+_WORD = re.compile(rf"{_SIGN}?\d+(?:[.:/]\d+)+(?!\w)|{_SIGN}?\w[\w{_MARKS}]*(?:(?<=[^\W\d])[+#]+)?")
+_SAME_WORDS = {f"{name}s": name for name in _CURRENCIES.values() if name != "yen"}
 
 
 def normalize_answer(text: str, *, keep_articles: bool = False) -> str:
@@ -52,7 +63,7 @@ def normalize_answer(text: str, *, keep_articles: bool = False) -> str:
       initials are joined: twenty-one = twenty one, don't = dont, U.S.A. = USA.
     - The articles a, an, the are dropped where a word follows; the answer "A" is a letter.
     - A number keeps its sign, point, colon and slash, and loses the separators of thousands.
-    - & = and, % = percent, $5 = 5 dollars; C++ and C# keep what tells them from C.
+    - & = and, % = percent, $5 = 5 $ = 5 dollars; C++ and C# keep what tells them from C.
     - A text of nothing but punctuation is itself: "+" is not "-".
 
     Returns words joined by one space; two answers are the same iff their normal forms are equal.
@@ -78,13 +89,14 @@ def _join_numbers(text: str) -> str:
     """Numbers without separators of thousands, with signs, and with the currency behind them."""
     joined = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), text)
     signed = _SIGNED.sub(_SIGN, _MINUS.sub("-", joined))
-    priced = _MONEY.sub(_currency_last, _SIGNED_MONEY.sub(rf"\1{_SIGN}", signed))
+    priced = _MONEY.sub(_money(2, 1), _SIGNED_MONEY.sub(rf"\1{_SIGN}", signed))
+    priced = _MONEY_LAST.sub(_money(1, 2), priced)
     return _POINT_FIRST.sub("0.", re.sub(r"(?<=\d)'(?=\d)", " ", priced))
 
 
-def _currency_last(money: re.Match[str]) -> str:
-    symbol, number, magnitude = money.groups(default="")
-    return f"{number}{magnitude} {_CURRENCIES[symbol]} "
+def _money(amount: int, symbol: int) -> Callable[[re.Match[str]], str]:
+    """What writes the groups of these numbers as an amount and the name of its currency."""
+    return lambda found: f"{found[amount]} {_CURRENCIES[found[symbol]]} "
 
 
 def _join_initials(initials: re.Match[str]) -> str:
