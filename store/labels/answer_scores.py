@@ -31,8 +31,9 @@ __all__ = [
 SCORE_THRESHOLD = 0.5  # scores of at least this much count as right, unless another is given
 # what the rules call SQuAD's normalisation; a key of its own, which stores of earlier versions lack
 NORMALIZATION = (
-    "SQuAD's, and: numbers keep sign, decimal point and currency, 1,000 = 1000; hyphens part words; "
-    "accents and kinds of quotes do not count, vowels that are marks do; no text becomes empty"
+    "SQuAD's, and: numbers keep sign, decimal point and currency, 1,000 = 1000; hyphens part "
+    "words; accents and kinds of quotes do not count, vowels that are marks do; no text becomes "
+    "empty"
 )
 
 

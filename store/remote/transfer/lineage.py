@@ -85,13 +85,32 @@ def check_lineage(
     for array in checked_arrays(manifest):
         path = array.layout.path
         whole = _array_at(store.manifest, path)
-        if whole is None:  # replaced since
+        if whole is None:
+            if not _is_replaced(store, array):
+                raise SchemaError(
+                    f"{where}: expected an earlier state of {store.path}, found {path!r}, which "
+                    "that never had: another copy was pushed since; pull it and go on with that, "
+                    "or choose another address"
+                )
             continue
         if whole.layout != array.layout or whole.n_items < array.n_items:
             raise _other(store, path, where)
         found = sums_at(store, _first_items(whole, array.n_items))
         if found not in (pushed.get(path), in_bucket.get(path)):
             raise _other(store, path, where)
+
+
+def _is_replaced(store: TraceStore, array: StoredArray) -> bool:
+    """Whether a store has a later array of the same column: the numbers in their names rise."""
+    name = array.column
+    if name is None or name not in store.schema.stored:
+        return False
+    return _number(store.schema.layout(name).path) > _number(array.layout.path)
+
+
+def _number(path: str) -> int:
+    """The number behind the name of a column's array; the first array has none."""
+    return int(path.partition("@")[2] or 0)
 
 
 def _other(store: TraceStore, path: str, where: str) -> SchemaError:

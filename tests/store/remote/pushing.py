@@ -7,7 +7,7 @@ import numpy as np
 from damage import ROWS, SMALL
 from oracle import assert_same_row, write_store
 
-from store import StoreWriter, TraceStore
+from store import Column, StoreWriter, TraceStore
 from store.check.verify import verify_store
 from store.remote.transfer.pull import pull_store
 from store.remote.transfer.push import push_store
@@ -70,3 +70,10 @@ def relabelled(path: Path) -> list:
         values = ({"label": row["label"]} for _, row in rows[: len(store)])
         writer.set_columns({"label": column}, values)
     return rows
+
+
+def scored(path: Path) -> None:
+    """Add a column."""
+    with StoreWriter.open(path) as writer:
+        values = (float(i) for i in range(len(writer)))
+        writer.add_column("score", Column("float32"), values)

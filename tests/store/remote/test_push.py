@@ -7,9 +7,9 @@ import pytest
 import zarr
 from damage import ROWS, SMALL, content, shrink
 from merged import write_merged
-from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, write
+from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, scored, write
 
-from store import LockedError, SchemaError, StoreWriter, UnreachableError
+from store import LockedError, SchemaError, StoreWriter, TraceStore, UnreachableError
 from store.format.contents import could_be_ours
 from store.format.manifest import read_manifest
 from store.remote.transfer.card import CARD
@@ -145,6 +145,28 @@ def test_a_column_that_was_replaced_is_pushed_as_a_new_array(objects, path, tmp_
     assert labels.items() <= objects.list().items()
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 3, rows)
+
+
+@pytest.mark.parametrize("has_grown", [False, True])
+def test_a_copy_that_is_behind_undoes_nothing(objects, path, tmp_path, has_grown):
+    """Columns that another copy has replaced or added since stay as they are in the bucket."""
+    push(path, objects)
+    for number, change in enumerate((relabelled, scored)):
+        other = tmp_path / f"other{number}.zarr"
+        pull(objects, other)
+        change(other)
+        push(other, objects)
+        if has_grown:
+            grow(path, 5 + number)
+        before = objects.list()
+        for options in ({}, {"restart": True}, {"dry_run": True}):
+            with pytest.raises(
+                SchemaError, match=r"found '(label@\d+|score)', which that never had"
+            ):
+                push(path, objects, **options)
+        assert objects.list() == before
+    pull(objects, tmp_path / "copy.zarr")
+    assert TraceStore.open(tmp_path / "copy.zarr").column("score").tolist() == [0.0, 1.0, 2.0]
 
 
 def test_copies_that_grew_on_their_own_are_refused(objects, path, tmp_path):
