@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,15 +141,20 @@ class Client:
                 self._moved[key] = now + MOVED_S, moved
         return moved
 
-    def _follow(self, url: str) -> str:
-        """Where a server sends who asks for an address; if there is no answer, that address."""
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Whom to trust; to read the system's certificates takes a tenth of a second."""
         context = ssl.create_default_context()
         if self._authorities:
             context.load_verify_locations(cadata=self._authorities.decode())
+        return context
+
+    def _follow(self, url: str) -> str:
+        """Where a server sends who asks for an address; if there is no answer, that address."""
         request = Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310, of our schemes
         with (
             suppress(OSError, HTTPException, ValueError),
-            urlopen(request, timeout=CONNECT_S, context=context) as answer,  # noqa: S310
+            urlopen(request, timeout=CONNECT_S, context=self._tls) as answer,  # noqa: S310
         ):
             return str(answer.url)
         return url

@@ -66,6 +66,7 @@ def test_info_prints_what_a_store_holds(store_path, capsys):
         (("get", "STORE", "trace 7"), "closest: 'trace 7 é'"),
         (("get", "STORE", "trace 7 é", "--columns", "lable"), "closest: 'label'"),
         (("get", "STORE", "trace 7 é", "--columns", ""), "expected a column, found ''"),
+        (("repair", "s3://bucket/s.zarr"), "s3://bucket/s.zarr: expected a store on this machine"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(store_path, capsys, arguments, message):
