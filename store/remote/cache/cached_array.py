@@ -225,10 +225,10 @@ class CachedArray(Array):
 
         return cells, read
 
-    def _fetch_cells(self, cells: np.ndarray, read: Read) -> np.ndarray:
-        """What `read` makes of cells, which are asked for."""
+    def _fetch_cells(self, cells: np.ndarray, read: Read, *, alone: bool = False) -> np.ndarray:
+        """What `read` makes of cells, asked for `alone` or, of a small array, with all others."""
         needed = asked = np.unique(cells)
-        if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
+        if not alone and self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
             doubts, is_announced = self._doubts(cells), self._is_announced
@@ -296,18 +296,30 @@ class CachedArray(Array):
         for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
             parts = ChunkParts.of_places(self.layout, starts, stops)
             cells = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
-            fetch = partial(self._fetch_cells, cells, lambda _, positions: positions)
+            fetch = partial(self._fetch_cells, cells, lambda _, positions: positions, alone=True)
             try:
                 self._of_items(starts, stops, fetch)
             except DamagedItemsError as fault:
-                yield fault
+                if stop - start == 1:
+                    yield fault
+                    continue
+                for chunk in range(int(starts[0]) // n, -(-int(stops[-1]) // n)):
+                    yield from self.faults(chunk, chunk + 1, planes)
 
     def check_shard(self, number: int) -> None:
-        """See `Array`: its table comes with its first chunk."""
-        first = np.array([number * self.layout.shard_items])
-        chunk = first // self.layout.chunk_items
-        cells = cells_of_chunks(self.array, chunk, np.zeros(1, np.int64))
-        self._of_items(first, first + 1, partial(self.mirror.need, self.path, cells))
+        """See `Array`: its table comes with its first chunk, or its last, if that is damaged."""
+        first = number * self.layout.shard_items
+        last = min(first + self.layout.shard_items, self.array.n_places) - 1
+        try:
+            self._need_place(first)
+        except DamagedItemsError:
+            self._need_place(last)
+
+    def _need_place(self, place: int) -> None:
+        """Have the first plane of the chunk of a place be here."""
+        start = np.array([place])
+        cells = cells_of_chunks(self.array, start // self.layout.chunk_items, ONE_PLANE)
+        self._of_items(start, start + 1, partial(self.mirror.need, self.path, cells))
 
     def _of_items(self, starts: np.ndarray, stops: np.ndarray, work: Callable[[], T]) -> T:
         """Do what needs the chunks of items; an error of them names the items."""

@@ -128,11 +128,15 @@ def test_what_is_checked_again_is_right(node, rows, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["states", "zipped"])
-def test_a_chunk_that_is_damaged_at_the_address_is_a_problem(name, local, tmp_path, monkeypatch):
-    """`verify` names it, and rows: by its own checksum a chunk is looked at in files here alone."""
+def test_chunks_that_are_damaged_at_the_address_are_problems(name, local, tmp_path, monkeypatch):
+    """`verify` names each, and the rows of these alone, as of files here."""
     path = tmp_path / "damaged.zarr"
     shutil.copytree(local, path)
-    flip(path / SCHEMA.layout(name).shard_path(0), 1000)
+    shard = path / SCHEMA.layout(name).shard_path(0)
+    for place in (1000, shard.stat().st_size * 3 // 4):
+        flip(shard, place)
+    here = verify_store(path).problems
+    assert len(here) == 2
     there = Node(tmp_path / "cache", path)
     there.prepare()
     monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(there.cache_dir))
@@ -140,7 +144,7 @@ def test_a_chunk_that_is_damaged_at_the_address_is_a_problem(name, local, tmp_pa
         problems = verify_store(URL).problems
     assert {(problem.kind, problem.column) for problem in problems} == {("damaged", name)}
     assert "chunk 0: expected the bytes of its checksum" in problems[0].text
-    assert problems[0].rows is not None
+    assert [problem.rows for problem in problems] == [problem.rows for problem in here]
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
