@@ -3,7 +3,8 @@
 They are read for an import, or joined to traces that were recorded while vLLM served.
 
 Responses of the OpenAI-compatible API, to completions and chats, are taken as they are. Other keys
-may stand in one, or around it where it is the value of `response`; they count more.
+may stand in one, or around it where it is the value of `response`; they count more. An `answer`
+around it is the right one, as in the question files of `extract`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -109,8 +110,13 @@ def _flatten(record: dict[str, Any]) -> dict[str, Any]:
         "answer_logprobs": logprobs.get("token_logprobs", of_chat),
         **{key: choice.get(key) for key in ("prompt_token_ids", "prompt_logprobs")},
     }
+    own = dict(record)
+    if response is not record and found["answer"] is not None and "answer" in own:
+        right = own.pop("answer")
+        if find_first(own, COLUMNS["references"]) is None:
+            own["references"] = right
     merged: dict[str, Any] = {}
-    for part in (found, response, record):
+    for part in (found, response, own):
         merged |= {k: v for k, v in part.items() if v is not None and k not in OF_RESPONSES}
     return merged
 

@@ -224,10 +224,11 @@ def test_equal_tokens_may_have_equal_states(tmp_path):
 
 
 def test_own_keys_stand_beside_a_response_or_around_it(answers, tmp_path):
-    """They count more; a file is found by the path, or by the id that the engine added to."""
+    """They count more, but an answer around a response is the right one; a file is found by the
+    path, or by the id that the engine added to."""
     folder, kept = answers
     around = [
-        {"question_id": f"q{i}", "label": i % 2, "answer": "mine", "response": record}
+        {"question_id": f"q{i}", "label": i % 2, "answer": "right", "response": record}
         for i, record in enumerate(kept)
     ]
     beside = [{**record, "question_id": f"q{i}"} for i, record in enumerate(kept)]
@@ -239,8 +240,8 @@ def test_own_keys_stand_beside_a_response_or_around_it(answers, tmp_path):
     first, other = (TraceStore.open(tmp_path / name) for name in ("around", "beside"))
     for i, record in enumerate(kept):
         [trace] = [trace for trace in first if trace["question_id"] == f"q{i}"]
-        assert (trace["label"], trace["answer"]) == (i % 2, "mine")
-        assert other[record["id"]]["answer"] == record["choices"][0]["text"]
+        assert (trace["label"], trace["references"]) == (i % 2, '["right"]')
+        assert trace["answer"] == record["choices"][0]["text"] == other[record["id"]]["answer"]
         assert np.array_equal(trace["hidden_states"], other[record["id"]]["hidden_states"])
 
 
