@@ -28,6 +28,7 @@ __all__ = ["CachedColumn", "Cut", "Job"]
 
 # Of shorter chunks the interpreter's lock is kept: to give it away takes longer than a checksum.
 LOCKED_BYTES = 512 * 1024
+RESTORE = "restore the object from a copy, or push the store to another address"
 SHARD_BYTES = 2**43  # more than an object may have: the address of a chunk is its shard's, and more
 
 
@@ -142,14 +143,14 @@ class CachedColumn:
             tail, n_bytes = self.store.source.get_tail(key, n_table)
         except NotFoundError as error:
             raise CorruptError(
-                f"{self.store.url}/{key}: expected an object, found none; push the store again"
+                f"{self.store.url}/{key}: expected an object, found none; {RESTORE}"
             ) from error
         n_data = n_bytes - n_table
         entries, end = read_entries(bytes(tail), self.layout, stop - first, n_data, where)
         if end != n_data:
             raise CorruptError(
                 f"{where}: expected its table after byte {end}, found {n_data} bytes before it; "
-                "push the store again"
+                f"{RESTORE}"
             )
         return entries
 
@@ -199,7 +200,7 @@ class CachedColumn:
             raise CorruptError(
                 f"{self.store.url}/{self.layout.shard_path(shard)}, chunk "
                 f"{inside % self.layout.shard_chunks}: expected the bytes of its checksum, found "
-                f"others {FETCHES} times; push the store again, or see python -m store verify"
+                f"others {FETCHES} times; {RESTORE}"
             )
 
     async def _ask(self, requests: Sequence[Request]) -> Sequence[memoryview]:
