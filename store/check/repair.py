@@ -24,7 +24,7 @@ from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
 from store.read.directory import StoreDirectory
-from store.read.source import StoreSource
+from store.read.source import StoreSource, address_of
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_metadata, write_run
@@ -132,8 +132,14 @@ def plan_repair(
     tens of thousands in a column of small numbers, which can often be made again. `others` may have
     whole copies of damaged files: parts of a merge, or a backup.
 
-    Raises NotFoundError if there is no such column.
+    Raises NotFoundError if there is no such column, SchemaError for a store at an address.
     """
+    address = address_of(path)
+    if address is not None:
+        raise SchemaError(
+            f"{address}: expected a store on this machine, found an address, which is only "
+            "read; pull it, repair that, and push it to another address"
+        )
     store = TraceStore.open(path)
     for name in drop_columns:
         if name not in store.schema.columns:

@@ -10,9 +10,8 @@ from store.cli import shared_options
 from store.cli.arguments import as_called, names, path
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
-from store.errors import SchemaError, StoreError
+from store.errors import StoreError
 from store.launch.job import parts_folder
-from store.read.source import address_of
 from store.read.store import TraceStore
 from store.reports import say
 
@@ -63,12 +62,6 @@ class Repair(Command):
 
     def run(self) -> int:
         """Repair, or print the plan and return 1 if there is something to do."""
-        address = address_of(self.store)
-        if address is not None:
-            raise SchemaError(
-                f"{address}: expected a store on this machine, found an address, which is only "
-                "read; pull it, repair that, and push it to another address"
-            )
         others = chain([TraceStore.open(path) for path in self.copies], _parts_beside(self.store))
         with Progress.of_bytes() as progress:
             plan = plan_repair(self.store, progress, self.drop_columns, others)

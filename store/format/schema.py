@@ -21,7 +21,7 @@ __all__ = ["NAME", "TRACE_ID", "Column", "Schema"]
 
 TRACE_ID = "trace_id"
 COMPRESSED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
-MAX_SHARD_CHUNKS = 65536  # of all planes, where nobody names its items: a table of 1 MiB
+MAX_SHARD_CHUNKS = 65536  # of all planes, unless `shard_items` is given: a table of 1 MiB
 MAX_COLUMNS = 1024
 MAX_ITEM_BYTES = 2**31  # and of a compressed chunk, which is decoded whole
 MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
@@ -274,6 +274,10 @@ class Schema:
                 f"the columns are {', '.join(columns)}"
             )
         return columns[name]
+
+    def array_number(self, name: str) -> int:
+        """Which array of a column holds its values: they count up; 0: its first one."""
+        return int(self.arrays.get(name, name).removeprefix(name)[1:] or 0)
 
     def layout(self, name: str) -> ArrayLayout:
         """How the bytes of a column lie on disk."""

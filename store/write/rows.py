@@ -109,8 +109,7 @@ def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
                 f"found {column}; use another name"
             )
         # none of its arrays has had this number; a copied store has numbers ahead of its generation
-        _, _, number = old.layout(name).path.partition("@")
-        last = max(manifest.generation, int(number or 0))
+        last = max(manifest.generation, old.array_number(name))
         arrays[name] = f"{name}@{last + 1}"
     return Schema({**old.columns, **columns}, arrays)
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, groupby
+from itertools import chain, compress, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,9 @@ __all__ = ["CachedColumn", "Cut", "Job"]
 LOCKED_BYTES = 512 * 1024
 RESTORE = "restore the object from a copy, or push the store to another address"
 SHARD_BYTES = 2**43  # more than an object may have: the address of a chunk is its shard's, and more
+
+
+Answered = tuple[Request, memoryview]
 
 
 class Cut(NamedTuple):
@@ -181,15 +184,10 @@ class CachedColumn:
                 await self.store.fetch_again(self.array.checksums.layout.path)
                 self._read_sums()
             requests = plan_requests(job.cut.starts[todo], job.cut.sizes[todo])
-            of_shards = [[*found] for _, found in groupby(requests, _shard_of)]
-            answers = await asyncio.gather(*map(self._ask, of_shards), return_exceptions=True)
+            asked = [self._ask(shard, [*found]) for shard, found in groupby(requests, _shard_of)]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
             faults = [answer for answer in answers if isinstance(answer, BaseException)]
-            came = [
-                both
-                for asked, answer in zip(of_shards, answers, strict=True)
-                if not isinstance(answer, BaseException)
-                for both in zip(asked, answer, strict=True)
-            ]
+            came = [*chain.from_iterable(one for one in answers if isinstance(one, list))]
             if came:
                 self._keep(job, todo, slab, came)
             if faults:
@@ -203,13 +201,13 @@ class CachedColumn:
                 f"others {FETCHES} times; {RESTORE}"
             )
 
-    async def _ask(self, requests: Sequence[Request]) -> Sequence[memoryview]:
-        """The answers to requests for bytes of one shard."""
-        shard = _shard_of(requests[0])
-        base = shard * SHARD_BYTES
-        starts = [request.start - base for request in requests]
-        stops = [request.stop - base for request in requests]
-        return await self.store.source.fetch_ranges(self.layout.shard_path(shard), starts, stops)
+    async def _ask(self, shard: int, requests: Sequence[Request]) -> list[Answered]:
+        """Requests for bytes of one shard, each with its answer."""
+        key = self.layout.shard_path(shard)
+        starts = [request.start % SHARD_BYTES for request in requests]
+        stops = [request.stop % SHARD_BYTES for request in requests]
+        answers = await self.store.source.fetch_ranges(key, starts, stops)
+        return [*zip(requests, answers, strict=True)]
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job an earlier process has left in their slots."""
@@ -246,9 +244,7 @@ class CachedColumn:
         sums = ChunkSums(reader.read, self.array, self.store.manifest)
         self._sums = sums.read(0, checksums.n_items + has_tail)
 
-    def _keep(
-        self, job: Job, todo: np.ndarray, slab: Slab, came: Sequence[tuple[Request, memoryview]]
-    ) -> None:
+    def _keep(self, job: Job, todo: np.ndarray, slab: Slab, came: Sequence[Answered]) -> None:
         """Write the chunks of answers that are right into their slots; the job has them now.
 
         The requests were for those at the indices `todo`, int64 `(n,)`.

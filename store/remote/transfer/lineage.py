@@ -16,6 +16,7 @@ from store.errors import SchemaError
 from store.format.contents import StoredArray, checked_arrays, column_array, offsets_array
 from store.format.layout import ArrayLayout
 from store.format.manifest import Manifest
+from store.format.schema import Schema
 from store.format.segments import Segments
 from store.read.source import open_array
 from store.read.store import TraceStore
@@ -86,7 +87,7 @@ def check_lineage(
         path = array.layout.path
         whole = _array_at(store.manifest, path)
         if whole is None:
-            if not _is_replaced(store, array):
+            if not _is_replaced(store.schema, manifest.schema, array.column):
                 raise SchemaError(
                     f"{where}: expected an earlier state of {store.path}, found {path!r}, which "
                     "that never had: another copy was pushed since; pull it and go on with that, "
@@ -100,17 +101,11 @@ def check_lineage(
             raise _other(store, path, where)
 
 
-def _is_replaced(store: TraceStore, array: StoredArray) -> bool:
-    """Whether a store has a later array of the same column: the numbers in their names rise."""
-    name = array.column
-    if name is None or name not in store.schema.stored:
+def _is_replaced(schema: Schema, earlier: Schema, name: str | None) -> bool:
+    """Whether a schema has a later array of a column than another; None: it is of offsets."""
+    if name is None or name not in schema.stored:
         return False
-    return _number(store.schema.layout(name).path) > _number(array.layout.path)
-
-
-def _number(path: str) -> int:
-    """The number behind the name of a column's array; the first array has none."""
-    return int(path.partition("@")[2] or 0)
+    return schema.array_number(name) > earlier.array_number(name)
 
 
 def _other(store: TraceStore, path: str, where: str) -> SchemaError:
