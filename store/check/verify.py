@@ -86,7 +86,8 @@ class _Verifier:
         self.report.leftovers = [problem for problem in found if problem.kind == "interrupted"]
         for kind in KINDS:
             self.report.problems += [problem for problem in found if problem.kind == kind]
-        self.report.hints = describe_parts(self.store, self.report.problems)
+        if self.store.mirror is None:  # a bucket has segments of its own, and nothing to link
+            self.report.hints = describe_parts(self.store, self.report.problems)
         return self.report
 
     def _has_writer(self) -> bool:

@@ -1,6 +1,6 @@
 """Work on many objects at a time: the first error stops the rest, Ctrl-C does so at once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from threading import Event, Lock
@@ -28,6 +28,8 @@ class Moved:
         Files that had to be there, and their bytes.
     n_present
         Those that were there, of an earlier command that was stopped.
+    replaced
+        Columns in the bucket in whose place later values come.
     is_done
         False: there was nothing to do.
     """
@@ -37,6 +39,7 @@ class Moved:
     n_files: int = 0
     n_bytes: int = 0
     n_present: int = 0
+    replaced: Sequence[str] = ()
     is_done: bool = True
 
 

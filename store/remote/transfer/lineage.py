@@ -72,12 +72,14 @@ def check_lineage(
     pushed: Mapping[str, Sums],
     in_bucket: Mapping[str, Sums],
     where: str,
-) -> None:
+) -> list[str]:
     """Raise SchemaError unless a local store begins with the rows of the one in a bucket.
 
     That has the `manifest`, and is at the address `where`. `pushed` and `in_bucket` have the sums
-    of each array by its path: in the store that it was pushed from, and as it lies there.
+    of each array by its path: in the store that it was pushed from, and as it lies there. Returns
+    the columns whose values there are replaced by later ones.
     """
+    replaced: list[str] = []
     if manifest.n_rows > len(store):
         raise SchemaError(
             f"{where}: expected at most the {len(store):,} traces of {store.path}, found "
@@ -87,25 +89,27 @@ def check_lineage(
         path = array.layout.path
         whole = _array_at(store.manifest, path)
         if whole is None:
-            if not _is_replaced(store.schema, manifest.schema, array.column):
+            if array.column is None or not _is_replaced(store.schema, manifest, array.column):
                 raise SchemaError(
                     f"{where}: expected an earlier state of {store.path}, found {path!r}, which "
                     "that never had: another copy was pushed since; pull it and go on with that, "
                     "or choose another address"
                 )
+            replaced += [array.column]
             continue
         if whole.layout != array.layout or whole.n_items < array.n_items:
             raise _other(store, path, where)
         found = sums_at(store, _first_items(whole, array.n_items))
         if found not in (pushed.get(path), in_bucket.get(path)):
             raise _other(store, path, where)
+    return replaced
 
 
-def _is_replaced(schema: Schema, earlier: Schema, name: str | None) -> bool:
-    """Whether a schema has a later array of a column than another; None: it is of offsets."""
-    if name is None or name not in schema.stored:
+def _is_replaced(schema: Schema, earlier: Manifest, name: str) -> bool:
+    """Whether a schema has a later array of a column than an earlier state."""
+    if name not in schema.stored:
         return False
-    return schema.array_number(name) > earlier.array_number(name)
+    return schema.array_number(name) > earlier.schema.array_number(name)
 
 
 def _other(store: TraceStore, path: str, where: str) -> SchemaError:

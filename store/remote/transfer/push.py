@@ -143,8 +143,10 @@ class _Push:
                 "to another address"
             )
         where = str(self.objects.location)
-        check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
-        pushed = Moved(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
+        in_source = _sums_in(remote.record, PUSHED)
+        replaced = check_lineage(self.store, remote.manifest, in_source, old, where)
+        n_new_rows = self.manifest.n_rows - remote.manifest.n_rows
+        pushed = Moved(self.manifest.n_rows, n_new_rows, replaced=replaced)
         if dry_run:
             return pushed
         check_conditions(self.objects)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from damage import shrink
-from pushing import assert_rows, grow, write
+from pushing import assert_rows, grow, relabelled, write
 
 from store.cli.main import main
 
@@ -64,6 +64,10 @@ def test_a_store_goes_to_a_bucket_and_back(bucket, run, path, tmp_path):
     assert run("pull", url, copy)[0] == 0
     assert_rows(copy, 5)
     assert "nothing to do" in run("pull", url, copy)[1]
+    relabelled(path)
+    for arguments in (["--dry-run"], []):
+        _, text = run("push", path, url, *arguments)
+        assert "in place of the values that were there: label\n" in text
 
 
 @pytest.mark.parametrize(

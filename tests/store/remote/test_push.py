@@ -141,7 +141,9 @@ def test_a_column_that_was_replaced_is_pushed_as_a_new_array(objects, path, tmp_
     push(path, objects)
     labels = {key: head for key, head in objects.list().items() if key.startswith("label/c")}
     rows = relabelled(path)
-    assert push(path, objects).n_new_rows == 0
+    for options in ({"dry_run": True}, {}):
+        pushed = push(path, objects, **options)
+        assert (pushed.n_new_rows, pushed.replaced) == (0, ["label"])
     assert labels.items() <= objects.list().items()
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 3, rows)
