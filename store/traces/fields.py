@@ -50,7 +50,7 @@ class Fields:
     columns: Mapping[str, Column] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()  # fields whose texts are never cut
     cut: set[str] = field(default_factory=set)  # fields of which a text was cut so far
-    mended: set[str] = field(default_factory=set)  # those with half a character that became ?
+    mended: set[str] = field(default_factory=set)  # those with a part that became ?
 
     def row(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The value of each column; raises SchemaError for one that its column cannot hold.
@@ -98,8 +98,8 @@ class Fields:
         names = ",".join(name for name in self.names.values() if name in self.mended)
         if names:
             lines.append(
-                "half a character (a lone surrogate), which UTF-8 does not hold, became ? in texts "
-                f"of the fields {names:.500}"
+                "half a character (a lone surrogate), or bytes that are not UTF-8, became ? in "
+                f"texts of the fields {names:.500}"
             )
         return lines
 
@@ -238,7 +238,7 @@ def plain_value(value: Any) -> Any:
     elif isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bytes):
-        value = value.decode(errors="replace")
+        value = value.decode(errors="surrogateescape")  # halves of characters, which are mended
     if not isinstance(value, bool | int | float | str | list | Mapping | None):
         value = str(value)  # a date
     return None if isinstance(value, str) and not value else value

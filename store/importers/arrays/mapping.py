@@ -201,7 +201,7 @@ def _text(value: object, where: str) -> str:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if isinstance(value, bytes):
-        value = value.decode()
+        value = _decode(value, where)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | np.ndarray):  # texts of tokens
@@ -211,8 +211,15 @@ def _text(value: object, where: str) -> str:
     return str(value)
 
 
+def _decode(value: bytes, where: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"{where}: expected UTF-8, found {value!r:.80}") from error
+
+
 def _json_list(values: Iterable[object], where: str) -> str:
-    texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+    texts = [_decode(value, where) if isinstance(value, bytes) else value for value in values]
     if not _are_texts(texts):
         raise SchemaError(f"{where}: expected a list of texts, found other values in it")
     return json.dumps([str(text) for text in texts], ensure_ascii=False)

@@ -117,19 +117,22 @@ def test_long_texts_are_cut_and_said():
     assert not whole.remarks()
 
 
-def test_half_a_character_is_said():
-    """It becomes a question mark, of a text and of one in a list."""
-    records = [{"note": "a\ud800", "docs": ["\udc00"], "task": "QA"}, {"note": "é"}]
+def test_what_is_not_utf8_is_said():
+    """It becomes a question mark, of a text, of one in a list, and of bytes of array files."""
+    records = [{"note": "a\ud800", "docs": ["\udc00"], "city": b"N\xeemes", "task": "QA"}]
+    records += [{"note": "é", "city": "Nîmes".encode()}]
     fields = find_fields(records)
-    assert fields.row(records[0]) == {"note": "a?", "docs": '["?"]', "task": "QA"}
+    row = {"note": "a?", "docs": '["?"]', "city": "N?mes", "task": "QA"}
+    assert fields.row(records[0]) == row
+    assert fields.row(records[1])["city"] == "Nîmes"
     assert fields.remarks() == [
-        "half a character (a lone surrogate), which UTF-8 does not hold, became ? in texts of the "
-        "fields note,docs"
+        "half a character (a lone surrogate), or bytes that are not UTF-8, became ? in texts of "
+        "the fields note,docs,city"
     ]
     later = find_fields(records[1:])
     assert not later.remarks()
     later.row({"note": "\ud800"})
-    assert later.remarks() == [fields.remarks()[0].replace("note,docs", "note")]
+    assert later.remarks() == [fields.remarks()[0].replace("note,docs,city", "note")]
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,14 @@ def test_references_are_a_list_of_texts(value, texts):
     assert value_of(Mapped("references", "refs"), value) == references_of(value, "refs")
 
 
+@pytest.mark.parametrize("value", [b"caf\xe9", ["a", b"caf\xe9"]])
+def test_bytes_that_are_not_utf8_are_refused(value):
+    """By the name of their key: a text that a map names is never changed."""
+    for column in ("question", "references"):
+        with pytest.raises(SchemaError, match=r"^'?k'?: expected UTF-8, found b'caf"):
+            value_of(Mapped(column, "k"), value)
+
+
 @pytest.mark.parametrize(
     "value", [["a", None], [["a"]], {"a": 1}, 0.5, True, np.array([["a"], ["b"]]), np.array([1, 2])]
 )
