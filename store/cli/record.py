@@ -78,6 +78,8 @@ class Record(Command):
             f"{self.store}: {joined.n_joined:,} of {count(joined.n_traces, 'trace')} have a "
             f"response; {count(joined.n_left, 'response')} without a trace"
         )
+        for line in joined.remarks:
+            say(line)
         return 0
 
     def _serve(self) -> list[str]:

@@ -207,12 +207,13 @@ def checked_prompt(request: Mapping[str, Any], tokens: np.ndarray) -> int | None
 
 
 class Joined(NamedTuple):
-    """What was found: traces with a response, all traces, and responses without a trace."""
+    """Traces with a response, all traces, responses without a trace; what is said of fields."""
 
     n_joined: int
     n_traces: int
     n_left: int
     contradicted: list[str]  # traces whose response says otherwise, and what
+    remarks: list[str]
 
 
 def join_responses(
@@ -243,7 +244,8 @@ def join_responses(
     contradicted: list[str] = []
     writer.set_columns(columns, _joined_rows(store, found, columns, fields, contradicted))
     n_joined = len(found) - len(contradicted)
-    return Joined(n_joined, len(store), len(requests) - len(found), contradicted)
+    n_left = len(requests) - len(found)
+    return Joined(n_joined, len(store), n_left, contradicted, fields.remarks())
 
 
 def _joined_columns(requests: Requests, fields: Fields) -> dict[str, Column]:

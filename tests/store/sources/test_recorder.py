@@ -181,15 +181,17 @@ def write(path, responses):
 
 
 def test_responses_are_joined_by_id(recorded, tmp_path, capsys):
-    """A trace without one has empty values; the numbers of both are printed."""
+    """A trace without one has empty values; the numbers of both are printed, and what is cut."""
     lines = [
         response(0, question="q", label=1, task="qa", question_id="q0"),
-        response(1, question="r", label=0, task="sum"),
+        response(1, question="r", label=0, task="sum", page="p" * 3000),
         response(9, question="s", label=0),
     ]
     file = write(tmp_path / "r.jsonl", lines)
     assert main(["record", str(recorded), "--responses", str(file)]) == 0
-    assert "2 of 3 traces have a response; 1 response without a trace" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 of 3 traces have a response; 1 response without a trace" in said
+    assert "texts of more than 1,000 characters are cut in the fields page;" in said
     store = TraceStore.open(recorded)
     assert store.column("answer") == ["answer 0", "answer 1", ""]
     assert store.column("question_id") == ["q0", "cmpl-1", "cmpl-2"]
