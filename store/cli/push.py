@@ -125,9 +125,8 @@ class Push(Moving):
         if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
             traces += f", {pushed.n_new_rows:,} of them new"
         say(f"{location}: {traces}")
-        if pushed.replaced:  # another copy may have pushed them: their numbers do not tell
-            names = ", ".join(pushed.replaced)
-            say(f"  {would}in place of the values that were there: {names}")
+        if pushed.replaced:  # perhaps the values that another copy pushed
+            say(f"  columns {would}replaced: {', '.join(pushed.replaced)}")
         if self.dry_run and pushed.is_done and not pushed.n_files:
             say("  the difference would be pushed")
         else:

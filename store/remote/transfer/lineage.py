@@ -21,7 +21,7 @@ from store.format.segments import Segments
 from store.read.source import open_array
 from store.read.store import TraceStore
 
-__all__ = ["Sums", "check_lineage", "sums_at", "sums_of", "tail_sums"]
+__all__ = ["Sums", "check_lineage", "replaced_columns", "sums_at", "sums_of", "tail_sums"]
 
 
 class Sums(NamedTuple):
@@ -72,44 +72,43 @@ def check_lineage(
     pushed: Mapping[str, Sums],
     in_bucket: Mapping[str, Sums],
     where: str,
-) -> list[str]:
+) -> None:
     """Raise SchemaError unless a local store begins with the rows of the one in a bucket.
 
     That has the `manifest`, and is at the address `where`. `pushed` and `in_bucket` have the sums
-    of each array by its path: in the store that it was pushed from, and as it lies there. Returns
-    the columns whose values there are replaced by later ones.
+    of each array by its path: in the store that it was pushed from, and as it lies there.
     """
-    replaced: list[str] = []
     if manifest.n_rows > len(store):
         raise SchemaError(
             f"{where}: expected at most the {len(store):,} traces of {store.path}, found "
             f"{manifest.n_rows:,}; pull it, and append to that"
         )
+    replaced = replaced_columns(store.schema, manifest.schema)
     for array in checked_arrays(manifest):
         path = array.layout.path
         whole = _array_at(store.manifest, path)
         if whole is None:
-            if array.column is None or not _is_replaced(store.schema, manifest, array.column):
+            if array.column not in replaced:
                 raise SchemaError(
                     f"{where}: expected an earlier state of {store.path}, found {path!r}, which "
                     "that never had: another copy was pushed since; pull it and go on with that, "
                     "or choose another address"
                 )
-            replaced += [array.column]
             continue
         if whole.layout != array.layout or whole.n_items < array.n_items:
             raise _other(store, path, where)
         found = sums_at(store, _first_items(whole, array.n_items))
         if found not in (pushed.get(path), in_bucket.get(path)):
             raise _other(store, path, where)
-    return replaced
 
 
-def _is_replaced(schema: Schema, earlier: Manifest, name: str) -> bool:
-    """Whether a schema has a later array of a column than an earlier state."""
-    if name not in schema.stored:
-        return False
-    return schema.array_number(name) > earlier.schema.array_number(name)
+def replaced_columns(schema: Schema, earlier: Schema) -> list[str]:
+    """The columns of an earlier schema of which this one has a later array."""
+    return [
+        name
+        for name in earlier.stored
+        if name in schema.stored and schema.array_number(name) > earlier.array_number(name)
+    ]
 
 
 def _other(store: TraceStore, path: str, where: str) -> SchemaError:

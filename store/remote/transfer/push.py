@@ -23,7 +23,7 @@ from store.remote.transfer.append import Append
 from store.remote.transfer.card import CARD, card_text, is_card
 from store.remote.transfer.claim import claimed
 from store.remote.transfer.commit import Remote, check_conditions, commit, read_remote
-from store.remote.transfer.lineage import Sums, check_lineage, sums_of
+from store.remote.transfer.lineage import Sums, check_lineage, replaced_columns, sums_of
 from store.remote.transfer.upload import Upload, Uploader, file_of
 from store.system import TRANSFER_THREADS
 from store.write.files import DISK
@@ -143,10 +143,9 @@ class _Push:
                 "to another address"
             )
         where = str(self.objects.location)
-        in_source = _sums_in(remote.record, PUSHED)
-        replaced = check_lineage(self.store, remote.manifest, in_source, old, where)
-        n_new_rows = self.manifest.n_rows - remote.manifest.n_rows
-        pushed = Moved(self.manifest.n_rows, n_new_rows, replaced=replaced)
+        check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
+        pushed = Moved(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
+        pushed.replaced = replaced_columns(self.store.schema, remote.manifest.schema)
         if dry_run:
             return pushed
         check_conditions(self.objects)
