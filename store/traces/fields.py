@@ -233,15 +233,21 @@ def _check_name(name: str, column: str, names: Mapping[str, str]) -> None:
 
 def plain_value(value: Any) -> Any:
     """A value as JSON has it, of NumPy's numbers and texts too; None for an empty text."""
+    value = _json_value(value)
+    return None if isinstance(value, str) and not value else value
+
+
+def _json_value(value: Any) -> Any:
+    """A value that JSON has; those in a list or an object stay as they are."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     elif isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bytes):
-        value = value.decode(errors="surrogateescape")  # halves of characters, which are mended
-    if not isinstance(value, bool | int | float | str | list | Mapping | None):
-        value = str(value)  # a date
-    return None if isinstance(value, str) and not value else value
+        return value.decode(errors="surrogateescape")  # halves of characters, which are mended
+    if isinstance(value, bool | int | float | str | list | Mapping | None):
+        return value
+    return str(value)  # a date
 
 
 def _is_there(value: Any) -> bool:
@@ -282,8 +288,11 @@ def _fits(value: Any, dtype: str) -> bool:
 def as_text(value: Any) -> str:
     """A text as it is, anything else as JSON; none is empty."""
     value = plain_value(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return "" if value is None else text
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=_json_value)
 
 
 def _mend(text: str) -> str:
