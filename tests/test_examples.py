@@ -132,6 +132,7 @@ def test_tokens_are_scored_as_they_come(run, guard):
     assert all("{'saplma': " in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_served_model_is_asked(run, guard):
     """By the commands of the docstring."""
     commands = ast.get_docstring(ast.parse((EXAMPLES / "serve.py").read_text()))
@@ -147,6 +148,7 @@ def test_a_served_model_is_asked(run, guard):
     assert "had it said yes: {'saplma': {'score': 0." in out
 
 
+@pytest.mark.slow
 def test_a_detector_is_searched(run, folder, monkeypatch):
     """With Optuna where it is installed, else with what asks as it does."""
     try:

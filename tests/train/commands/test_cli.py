@@ -226,7 +226,9 @@ def test_outputs_that_are_full_or_closed(store_path, finished):
     assert done.stderr.splitlines()[-1] == expected
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [">&- 2>&-", *(pytest.param(one, marks=pytest.mark.slow) for one in (">&-", "2>&-"))]
+)
 def test_outputs_that_are_not_there(finished, closed):
     """What would go to one is dropped, as nobody can read it."""
     command = f"{sys.executable} -m train compare {finished} {finished}"
