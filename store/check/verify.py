@@ -35,7 +35,10 @@ __all__ = ["BytesProgress", "verify_store"]
 STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
 IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
-KEPT = "python -m store repair keeps its rows, and records the checksum again"
+KEPT = (
+    "by its own checksum it is whole, and the recorded one differs in a single bit: "
+    "python -m store repair keeps its rows, and records the checksum again"
+)
 Rows = tuple[int, int]  # first, last
 Items = tuple[int, int]  # first, after the last
 BytesProgress = Callable[[int, int], None]  # bytes checked, and all of them
@@ -168,17 +171,27 @@ class _Verifier:
         except DamagedItemsError as error:  # the file itself, or it disappeared meanwhile
             problems.append(self._problem("damaged", shard, str(error)))
         except CorruptError as error:  # of the checksums
+            faults.extend(self._own_faults(shard))
             problems.append(self._problem("unverifiable", shard, str(error)))
-        faulty_bytes = len(faults) * layout.chunk_bytes
-        most_fit = not problems and 2 * faulty_bytes < shard.n_bytes
-        return [self._chunk_problem(shard, fault, most_fit) for fault in faults] + problems
+        return [self._chunk_problem(shard, fault) for fault in faults] + problems
 
-    def _chunk_problem(self, shard: Shard, fault: DamagedItemsError, most_fit: bool) -> Problem:
+    def _own_faults(self, shard: Shard) -> Iterator[DamagedItemsError]:
+        """The compressed chunks that are damaged by the checksums that they carry."""
+        array = shard.array
+        if array.layout.codec is None:
+            return
+        reader = self.store.source.open_array(array)
+        for chunk in range(*shard.chunks):
+            try:
+                reader.read(*array.items_of_chunk(chunk))
+            except DamagedItemsError as error:
+                yield error
+
+    def _chunk_problem(self, shard: Shard, fault: DamagedItemsError) -> Problem:
         """A chunk with another checksum than is recorded: damaged, unless the record is.
 
         A compressed chunk has a checksum of its own, but that is right as well in a file that was
-        put in another's place: only where most in the shard have the recorded sums, it is the right
-        file.
+        put in another's place, which may be much like it.
         """
         layout = shard.array.layout
         inside = (fault.items[0] - shard.items[0]) // layout.chunk_items
@@ -187,9 +200,9 @@ class _Verifier:
         text = str(fault)
         # the sums of the last chunk are in the manifest, which has a checksum itself
         is_recorded = shard.array.sum_of_chunk(chunk) < shard.array.checksums.n_items
-        if most_fit and is_recorded and shard.reader.is_sound(shard.number, inside):
+        if is_recorded and shard.reader.has_rotten_sum(shard.number, inside):
             kind = "unverifiable"
-            text = f"{text.removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
+            text = f"{text.removesuffix(RESTORE)}{KEPT}"
         return self._problem(kind, shard, text, inside, fault.items)
 
     def _problem(

@@ -60,6 +60,14 @@ def flip(file: Path, position: int = 0) -> None:
     file.write_bytes(data)
 
 
+def swap(one: Path, other: Path) -> None:
+    """Let two files change places."""
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
 def edit_json(file: Path, **changes: object) -> dict:
     """Change values of a file of JSON; what it was before."""
     before = json.loads(file.read_bytes())

@@ -10,7 +10,7 @@ from itertools import combinations, cycle, pairwise
 from pathlib import Path
 
 import pytest
-from damage import ROWS, Whole, answers, files_in, in_child
+from damage import ROWS, Whole, answers, files_in, in_child, swap
 
 from store import StoreError
 from store.check.verify import verify_store
@@ -111,13 +111,6 @@ def damage_files(path: Path, elsewhere: Path, stride: int = 1) -> Counter:
 
 def every_pair(files: list[Path]) -> Iterator[tuple[Path, Path]]:
     return combinations(files, 2)
-
-
-def swap(one: Path, other: Path) -> None:
-    between = one.with_name("between")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
 
 
 def swap_files(path: Path, pairs: Callable) -> Counter:

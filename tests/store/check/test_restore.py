@@ -3,13 +3,15 @@
 import shutil
 from itertools import count
 
+import numpy as np
 import pytest
-from damage import assert_store, content, flip
+from damage import assert_store, content, flip, swap
 from faults import Quick, is_killed
 from oracle import ROWS, SCHEMA, write_store
 
-from store import TraceStore
+from store import Column, Schema, TraceStore
 from store.check.restore import restore_files
+from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
 from store.transform.merge import merge_stores
@@ -104,3 +106,21 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(merged, tmp_path):
         assert lost.read_bytes() == data
     assert n > 3
     assert lost.read_bytes() == data
+
+
+def test_compressed_shards_in_each_others_place_are_damage(tmp_path, capsys):
+    """Most of their chunks are equal, and all are right by their own checksums: their rows are
+    dropped, or taken from a backup, and never called whole."""
+    column = Column("int32", codec="zstd", chunk_items=4, shard_items=32)
+    rows = [(f"t{i}", {"flag": np.int32(i if i in (3, 40) else 0)}) for i in range(64)]
+    backup = write_store(tmp_path / "b.zarr", Schema({"flag": column}), rows)
+    path = shutil.copytree(backup, tmp_path / "s.zarr")
+    swap(path / "flag/c/0", path / "flag/c/1")
+    assert {problem.kind for problem in verify_store(path).problems} == {"damaged"}
+    copy = shutil.copytree(path, tmp_path / "copy.zarr")
+    assert main(["repair", str(path), "--yes", "--from", str(backup)]) == 0
+    assert_store(path, rows)
+    assert main(["repair", str(copy), "--yes"]) == 0
+    assert "16 of 64 traces to drop" in capsys.readouterr().out
+    dropped = {*range(4), *range(8, 12), *range(32, 36), *range(40, 44)}
+    assert_store(copy, [row for i, row in enumerate(rows) if i not in dropped])

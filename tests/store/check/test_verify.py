@@ -10,7 +10,7 @@ from damage import edit_json, files_in, flip
 from faults import Faulty, failing
 from oracle import ROWS, SCHEMA, WRITTEN, make_rows, write_store
 
-from store import Column, Schema, StoreWriter
+from store import Column, Schema, StoreWriter, TraceStore
 from store.check.report import KINDS
 from store.check.verify import verify_store
 from store.cli.main import main
@@ -273,17 +273,34 @@ def test_metadata_ahead_without_a_killed_writer_is_a_problem(path):
 
 @pytest.mark.parametrize("column", ["zipped", "planes"])
 def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
-    """Its own checksum is right, and most in its shard have the recorded ones; of a raw chunk
-    this cannot be said."""
+    """Its own checksum is right, and the recorded one is that but for a bit; of a raw chunk this
+    cannot be said."""
     flip(path / f"_checksums/{column}/c/0/0")
     (problem,) = problems(path)
     assert where(problem) == ("unverifiable", column, 0, 0)
-    assert "by its own checksum it is whole: python -m store repair keeps its rows" in str(problem)
+    assert "by its own checksum it is whole, and the recorded one differs in a single bit" in str(
+        problem
+    )
     assert problem.rows[0] == 0
     flip(path / f"{column}/c/0/0{'/0' * (column == 'planes')}", 9)
     assert {where(problem) for problem in problems(path)} == {("damaged", column, 0, 0)}
     flip(path / "_checksums/tokens/c/0/0")
     assert ("damaged", "tokens", 0, 0) in map(where, problems(path))
+
+
+@pytest.mark.parametrize("column", ["zipped", "planes"])
+def test_without_recorded_checksums_compressed_chunks_are_held_to_their_own(path, column):
+    """One is damaged; repair drops its rows, and no others."""
+    flip(path / f"_checksums/{column}/c/0/0", -1)
+    assert {problem.kind for problem in problems(path)} == {"unverifiable"}
+    flip(path / f"{column}/c/0/0{'/0' * (column == 'planes')}", 9)
+    damaged = [problem for problem in problems(path) if problem.kind == "damaged"]
+    assert list(map(where, damaged)) == [("damaged", column, 0, 0)]
+    assert main(["repair", str(path), "--yes"]) == 0
+    assert problems(path) == []
+    first, last = damaged[0].rows
+    kept = [trace_id for i, (trace_id, _) in enumerate(ROWS) if not first <= i <= last]
+    assert list(TraceStore.open(path).ids) == kept
 
 
 def test_a_compressed_shard_in_the_place_of_another_is_damage(path):
