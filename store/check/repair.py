@@ -1,6 +1,7 @@
 """Make a damaged store whole: remove orphans, write metadata again, drop damaged rows or columns.
 
-Files that other stores have are taken from there, so that nothing is dropped because of them.
+Files that other stores have are taken from there, so that nothing is dropped because of them. Where
+these are offsets or checksums, the rest is judged by them: it is verified and planned again.
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
 one; when it is whole, the two are swapped in one step, and the old one stays, under another name,
 until the user removes it.
@@ -9,20 +10,30 @@ until the user removes it.
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from store.check.report import Report, array_of
-from store.check.restore import find_copies, restore_files
+from store.check.restore import find_copies, find_sums, restore_files
 from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
-from store.format.contents import WORKING_DIR, metadata_files, run_name, with_schema
+from store.format.contents import (
+    WORKING_DIR,
+    StoredArray,
+    arrays_of,
+    checked_arrays,
+    metadata_files,
+    run_name,
+    with_schema,
+)
 from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
+from store.read.arrays.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.source import StoreSource, address_of
 from store.read.store import TraceStore
@@ -35,8 +46,9 @@ from store.write.orphans import clear_orphans
 from store.write.source import CopySource, Progress
 from store.write.writer import publish
 
-__all__ = ["damaged_path", "dropped_path", "plan_repair", "repair_store"]
+__all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"]
 
+JUDGES = ("_offsets/", "_checksums/")  # where files are that others are judged by
 UNREADABLE = "?"  # replaces an id that is damaged itself
 SHOWN_IDS = 5
 # kind of problem -> what is counted, and what is done about it
@@ -59,7 +71,8 @@ class Plan:
 
     `by_column` has how many rows the damage of a column concerns; `hopeless` why nothing can be
     done, if so; `restored` the files of other stores that take the place of damaged ones, by the
-    path inside the store.
+    path inside the store. `unchecked` are paths of arrays that have lost checksums; `others` the
+    stores that were searched.
     """
 
     report: Report
@@ -69,6 +82,13 @@ class Plan:
     by_column: dict[str, int]
     hopeless: str | None
     restored: Mapping[str, Path]
+    unchecked: Collection[str]
+    others: Sequence[TraceStore]
+
+    @property
+    def is_first_step(self) -> bool:
+        """Whether files are taken that others are judged by: what is left to do shows then."""
+        return any(file.startswith(JUDGES) for file in self.restored)
 
     @property
     def has_work(self) -> bool:
@@ -78,8 +98,7 @@ class Plan:
     @property
     def copies(self) -> bool:
         """Whether the rows have to be copied: some are dropped, or checksums are lost."""
-        lost = [problem for problem in self.report.problems if problem.kind == "unverifiable"]
-        return bool(self.rows) or any(problem.column not in self.columns for problem in lost)
+        return bool(self.rows or self.unchecked)
 
     def headline(self) -> str:
         """How many problems there are."""
@@ -95,6 +114,9 @@ class Plan:
             first = next(iter(self.restored.values()))
             damaged = count(len(self.restored), "damaged file")
             yield f"  {damaged} to take from other stores, the first is {first}"
+        if self.is_first_step:
+            yield "  the rest is judged by them, so that it is verified and planned again then"
+            return
         for kind, (noun, remedy) in REMEDIES.items():
             files = self.files(kind)
             if files:
@@ -145,14 +167,23 @@ def plan_repair(
         if name not in store.schema.columns:
             raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
     report = verify_store(path, progress=progress)
-    kept = [problem for problem in report.problems if problem.column not in drop_columns]
-    restored = find_copies(store, kept, others)
-    mended = {*restored, *map(array_of, restored)}
+    dropped = _paths(store.manifest) - _paths(_without(store.manifest, drop_columns))
+    kept = [problem for problem in report.problems if array_of(problem.file) not in dropped]
+    others = tuple(others) if kept else ()
+    restored = find_sums(store, kept, others) | find_copies(store, kept, others)
+    if any(file.startswith(JUDGES) for file in restored):
+        return Plan(report, [], [], drop_columns, {}, None, restored, (), others)
+    lost = {array_of(problem.file) for problem in kept if problem.kind == "unverifiable"}
+    unchecked = [
+        array.layout.path
+        for array in checked_arrays(store.manifest)
+        if lost & {array.layout.path, array.checksums.layout.path}
+    ]
     hopeless = None
     damaged: dict[str, set[int]] = defaultdict(set)  # column, or "" of offsets -> rows
-    for problem in report.problems:
+    for problem in kept:
         column = problem.column or ""
-        if problem.kind != "damaged" or column in drop_columns or problem.file in mended:
+        if problem.kind != "damaged" or problem.file in restored:
             continue
         if problem.rows:
             first, last = problem.rows
@@ -168,7 +199,11 @@ def plan_repair(
         if by_column:
             hopeless += f", or do without: --drop-columns {','.join(by_column)}"
     ids = [_readable_id(store, row) for row in rows]
-    return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored)
+    return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored, unchecked, others)
+
+
+def _paths(manifest: Manifest) -> set[str]:
+    return {array.layout.path for array in arrays_of(manifest)}
 
 
 def _readable_id(store: TraceStore, row: int) -> str:
@@ -185,16 +220,16 @@ def _readable_id(store: TraceStore, row: int) -> str:
 
 def dropped_path(path: Path) -> Path:
     """The file that lists the dropped rows."""
-    return Path(f"{path.absolute()}.dropped.txt")
+    return Path(f"{path.resolve()}.dropped.txt")
 
 
 def damaged_path(path: Path) -> Path:
     """Where the old store is kept after rows were dropped."""
-    return Path(f"{path.absolute()}.damaged")
+    return Path(f"{path.resolve()}.damaged")
 
 
 def _repaired_path(path: Path) -> Path:
-    return Path(f"{path.absolute()}.repaired")
+    return Path(f"{path.resolve()}.repaired")
 
 
 def repair_store(
@@ -202,14 +237,21 @@ def repair_store(
     plan: Plan,
     progress: Progress = lambda done: None,
     files: Files = DISK,
+    planned: Callable[[Plan], None] = lambda plan: None,
 ) -> TraceStore:
     """Carry out a plan, which `plan_repair` returned for this store; stopped, it may be run again.
 
-    `progress` is called with the number of traces copied, if rows are dropped. Raises LockedError
-    if a writer is at work, or the store has changed since it was verified; SchemaError if nothing
-    can be done, or the store of an earlier repair is in the way.
+    `progress` is called with the number of traces copied, if rows are dropped; `planned` with each
+    plan that is made after a first step. Raises LockedError if a writer is at work, or the store
+    has changed since it was verified; SchemaError if nothing can be done, or the store of an
+    earlier repair is in the way.
     """
-    root = Path(path).absolute()
+    root = Path(path).resolve()  # a link stays one
+    while plan.is_first_step:
+        with _mending(root, plan, files):
+            pass
+        plan = plan_repair(root, drop_columns=plan.columns, others=plan.others)
+        planned(plan)
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)
@@ -218,31 +260,42 @@ def repair_store(
         raise SchemaError(
             f"{kept}: expected a new path for the damaged store, found something; move it away"
         )
-    with WriterLock(root):
-        manifest = read_manifest(root)
-        if manifest.generation != plan.report.generation:
-            raise LockedError(f"{root}: a commit changed it since it was verified; repair it again")
-        clear_orphans(root, manifest, files)
-        restore_files(root, plan.restored, files)
+    with _mending(root, plan, files) as manifest:
         if plan.columns:
             manifest = _drop_columns(root, manifest, plan.columns, files)
         if plan.copies:
             _drop_rows(root, plan, progress, files)
         else:
             _write_metadata(root, manifest, plan, files)
-        files.remove_tree(root / WORKING_DIR)
     return TraceStore.open(root)
+
+
+@contextmanager
+def _mending(root: Path, plan: Plan, files: Files) -> Iterator[Manifest]:
+    """Hold the lock of a store that was cleared, and has the files of others that a plan names."""
+    with WriterLock(root):
+        manifest = read_manifest(root)
+        if manifest.generation != plan.report.generation:
+            raise LockedError(f"{root}: a commit changed it since it was verified; repair it again")
+        clear_orphans(root, manifest, files)
+        restore_files(root, plan.restored, files)
+        yield manifest
+        files.remove_tree(root / WORKING_DIR)
 
 
 def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: Files) -> Manifest:
     """Commit a state without some columns, and remove their files."""
+    return _publish(root, _without(manifest, names), files)
+
+
+def _without(manifest: Manifest, names: Sequence[str]) -> Manifest:
+    """The next state, without some columns."""
     columns = dict(manifest.schema.columns)
     arrays = dict(manifest.schema.arrays)
     for name in names:
         columns.pop(name, None)
         arrays.pop(name, None)
-    smaller = with_schema(manifest, Schema(columns, arrays), {}, {}, manifest.provenance)
-    return _publish(root, smaller, files)
+    return with_schema(manifest, Schema(columns, arrays), {}, {}, manifest.provenance)
 
 
 def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
@@ -274,10 +327,23 @@ def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
     return manifest.next(runs=(run,), run_sums=sums)
 
 
+class _Unchecked(StoreSource):
+    """A store of which some arrays have lost their checksums: the others are checked."""
+
+    def __init__(self, directory: StoreDirectory, unchecked: Collection[str]) -> None:
+        super().__init__(directory)
+        self.unchecked = unchecked
+
+    def sums(self, array: StoredArray, check: Manifest | None) -> ChunkSums | None:
+        """See `StoreSource`."""
+        return super().sums(array, None if array.layout.path in self.unchecked else check)
+
+
 def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None:
     """Make a store of the other rows, and swap it with this one."""
     repaired = _repaired_path(root)
-    store = TraceStore.open(root, check=not plan.files("unverifiable"))
+    source = _Unchecked(StoreDirectory.at(root), plan.unchecked)
+    store = TraceStore(source, read_manifest(root), check=True)
     kept = np.delete(np.arange(len(store)), plan.rows)
     record = {
         "of": store.uuid,
@@ -291,8 +357,8 @@ def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None
             begun = TraceStore.open(earlier).provenance.get("repaired", record)
             if begun["of"] == record["of"] and begun != record:  # it would have dropped other rows
                 files.remove_tree(earlier)
-    source = CopySource([(store, kept.tolist())], store.provenance | {"repaired": record})
-    build_store(repaired, source, progress, files)
+    rows = CopySource([(store, kept.tolist())], store.provenance | {"repaired": record})
+    build_store(repaired, rows, progress, files)
     if plan.rows:
         _list_dropped(dropped_path(root), plan, store, files)
     files.exchange(repaired, root)

@@ -2,7 +2,8 @@
 
 Stores that were merged by reference share shards with their parts, under other names; a backup has
 all files of its store. Which file is the right one is told by what this store recorded of its
-chunks, not by names: every checksum has to fit, and every byte of the other file is checked.
+chunks, not by names: every checksum has to fit, and every byte of the other file is checked. Those
+checksums themselves are taken from a backup only: a store of the same uuid, which has the array.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +23,16 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.origin import PARTS
 from store.write.files import Files
-from store.write.link import link_or_say
 
-__all__ = ["Shard", "checked_shards", "describe_parts", "find_copies", "restore_files", "shards_of"]
+__all__ = [
+    "Shard",
+    "checked_shards",
+    "describe_parts",
+    "find_copies",
+    "find_sums",
+    "restore_files",
+    "shards_of",
+]
 
 
 @dataclass
@@ -95,6 +103,70 @@ def find_copies(
     return found
 
 
+def find_sums(
+    store: TraceStore, problems: Sequence[Problem], others: Iterable[TraceStore]
+) -> dict[str, Path]:
+    """Find the checksums of a backup for those of a store that are lost or wrong.
+
+    Returns what `find_copies` does. What they are of has to be verified again with them.
+    """
+    found: dict[str, Path] = {}
+    for other in others:
+        if other.uuid == store.uuid:
+            found = dict(_sums_of_backup(store, problems, other)) | found
+    return found
+
+
+def _sums_of_backup(
+    store: TraceStore, problems: Sequence[Problem], backup: TraceStore
+) -> Iterator[tuple[str, Path]]:
+    """The sums of whole chunks never change: where those of a backup differ, the chunk does not fit
+    here, and fits there."""
+    files = {problem.file for problem in problems}
+    arrays = {array.layout.path: array for array in checked_arrays(backup.manifest)}
+    for array in checked_arrays(store.manifest):
+        path = array.layout.path
+        its = arrays.get(path)
+        touched = {path, array.checksums.layout.path} & set(map(array_of, files))
+        if not touched or its is None or _state(its, backup) != _state(array, store):
+            continue
+        chunks = _faulty_chunks(array, problems)
+        whole = backup.source.open_array(its, check=backup.manifest)
+        copies = shards_of(backup, its.checksums)
+        for mine, copy in zip(shards_of(store, array.checksums), copies, strict=True):
+            with suppress(CorruptError):  # they are damaged in the backup as well
+                copy.check()
+                if mine.path in files or _fits_better(copy, mine, chunks, whole):
+                    yield mine.path, backup.path / copy.path
+
+
+def _fits_better(copy: Shard, mine: Shard, chunks: Mapping[int, int], whole: Array) -> bool:
+    """Whether checksums differ, and only those of chunks that do not fit here, but in `whole`."""
+    differs = (copy.reader.read(*copy.items) != mine.reader.read(*mine.items)).any(axis=1)
+    sums = {mine.items[0] + i for i in np.flatnonzero(differs).tolist()}
+    if not sums or sums - chunks.keys():
+        return False
+    return not any(fault for i in sums for fault in whole.faults(chunks[i], chunks[i] + 1))
+
+
+def _state(array: StoredArray, store: TraceStore) -> tuple[object, ...]:
+    """What an array is, and how much it holds."""
+    path, manifest = array.layout.path, store.manifest
+    return array.layout, array.n_items, manifest.segments.get(path), manifest.tails.get(path)
+
+
+def _faulty_chunks(array: StoredArray, problems: Iterable[Problem]) -> dict[int, int]:
+    """Where the checksum of a chunk that does not fit it is -> the number of the chunk."""
+    numbers = [
+        problem.shard * array.layout.shard_chunks + problem.chunk
+        for problem in problems
+        if array_of(problem.file) == array.layout.path
+        and problem.shard is not None
+        and problem.chunk is not None
+    ]
+    return {array.sum_of_chunk(number): number for number in numbers}
+
+
 def _damaged_shards(
     store: TraceStore, problems: Iterable[Problem]
 ) -> Iterator[tuple[str, tuple[Shard, np.ndarray]]]:
@@ -128,18 +200,17 @@ def _are_alike(one: Shard, other: Shard) -> bool:
 
 
 def restore_files(root: Path, copies: Mapping[str, Path], files: Files) -> None:
-    """Give files of other stores a name in this one, in place of damaged ones; durably.
+    """Copy files of other stores into this one, in place of damaged ones; durably.
 
-    They are copied where the file system cannot link. Stopped at any point, each file is the old
-    one or the new one.
+    They are not linked: a file with two names rots in both stores at once. Stopped at any point,
+    each file is the old one or the new one.
     """
     working = root / WORKING_DIR / "restored"
     files.make_dirs(working.parent)
     for file, source in copies.items():
         target = root / file
         files.remove(working)
-        if link_or_say(source, working, files) is not None:
-            files.copy_file(source, working)
+        files.copy_file(source, working)
         files.remove_tree(target)  # only if it is a folder
         files.make_dirs(target.parent)
         files.rename_durably(working, target)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from store.check.repair import plan_repair, repair_store
+from store.check.repair import Plan, plan_repair, repair_store
 from store.cli import shared_options
 from store.cli.arguments import as_called, names, path
 from store.cli.command import Command, flag, option
@@ -21,8 +21,9 @@ EXAMPLES = """\
 Without --yes, nothing is written: the plan is printed.
 
 Removes what a crash left, and rewrites damaged metadata and a damaged id table. Damaged files that
-another store has whole are taken from there, by --from: a part that STORE was merged from, or a
-backup. Parts of a launch are looked for where it made them. Other traces with damaged bytes are
+another store has whole are copied from there, by --from: a backup, or a part that STORE was merged
+from. Parts of a launch are looked for where it made them. Where these are offsets or checksums, the
+rest is verified again and a second plan is printed. Other traces with damaged bytes are
 dropped: the others are copied into a new store (which needs the space), which replaces
 STORE. STORE.dropped.txt lists the rows and ids of the dropped traces; the damaged store stays as
 STORE.damaged until you remove it.
@@ -65,14 +66,17 @@ class Repair(Command):
         others = chain([TraceStore.open(path) for path in self.copies], _parts_beside(self.store))
         with Progress.of_bytes() as progress:
             plan = plan_repair(self.store, progress, self.drop_columns, others)
-        lines = [f"{self.store}: {plan.headline()}", *plan.lines(self.store)]
-        say(as_called("\n".join(lines)))
+        self._say(plan)
         if not self.yes:
             return int(plan.has_work)
         with Progress.of_rows(plan.report.rows) as progress:
-            store = repair_store(self.store, plan, progress)
+            store = repair_store(self.store, plan, progress, planned=self._say)
         say(f"{self.store}: repaired, {len(store):,} traces")
         return 0
+
+    def _say(self, plan: Plan) -> None:
+        lines = [f"{self.store}: {plan.headline()}", *plan.lines(self.store)]
+        say(as_called("\n".join(lines)))
 
 
 def _parts_beside(path: Path) -> Iterator[TraceStore]:

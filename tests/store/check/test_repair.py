@@ -9,7 +9,8 @@ import pytest
 from damage import assert_store, content, edit_json, flip, shrink
 from oracle import ROWS, SCHEMA, WRITTEN, assert_same_row, write_store
 
-from store import TraceStore
+from store import CorruptError, TraceStore
+from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.main import main
 
@@ -261,3 +262,32 @@ def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
     assert repair(capsys, path, "--yes")[0] == 0
     assert verify_store(path).problems == []
     assert np.all(np.isin(TraceStore.open(path).ids[:], [trace_id for trace_id, _ in ROWS]))
+
+
+def test_what_can_be_checked_is_checked_as_it_is_copied(path):
+    """Although the checksums of another column are lost."""
+    damage_checksums(path)
+    plan = plan_repair(path)
+    flip(path / "tokens/c/0", 20)
+    with pytest.raises(CorruptError, match="array 'tokens', shard 0, chunk 1"):
+        repair_store(path, plan)
+
+
+def test_a_link_leads_to_the_store_that_is_repaired(path, capsys):
+    """And stays a link; what is kept is beside the store."""
+    damage_rows(path)
+    link = path.with_name("link.zarr")
+    link.symlink_to(path)
+    assert repair(capsys, link, "--yes")[0] == 0
+    assert link.readlink() == path
+    assert len(TraceStore.open(path)) == 9
+    names = ["link.zarr", "s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
+    assert sorted(entry.name for entry in path.parent.iterdir()) == names
+
+
+def test_damaged_offsets_cost_nothing_without_their_columns(path, capsys):
+    lose_offsets(path)
+    status, out, _ = repair(capsys, path, "--drop-columns", "tokens,hidden_states,zipped", "--yes")
+    assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
+    assert verify_store(path).problems == []
+    assert len(TraceStore.open(path, check=True).read(slice(None))) == 17

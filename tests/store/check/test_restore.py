@@ -40,8 +40,9 @@ def shards(store):
     return shared
 
 
-def test_a_lost_shard_of_a_merged_store_is_linked_again(merged, tmp_path, capsys):
-    """From the part that has it, which is found where a launch makes parts, or is named."""
+def test_a_lost_shard_of_a_merged_store_is_taken_again(merged, tmp_path, capsys):
+    """From the part that has it, which is found where a launch makes parts, or is named; as a copy,
+    so that the next damage is not in both."""
     lost = shards(merged)[1]
     for options in ([], ["--from", str(tmp_path / "moved/1.zarr"), str(tmp_path / "moved/0.zarr")]):
         lost.unlink()
@@ -55,7 +56,7 @@ def test_a_lost_shard_of_a_merged_store_is_linked_again(merged, tmp_path, capsys
         assert not lost.exists()
         assert main(["repair", str(merged.path), *options, "--yes"]) == 0
         assert_store(merged.path, ROWS)
-        assert lost.stat().st_nlink == 2
+        assert lost.stat().st_nlink == 1
         if not options:
             (tmp_path / "m.zarr.parts").rename(tmp_path / "moved")
     assert not (tmp_path / "m.zarr.damaged").exists()
@@ -124,3 +125,47 @@ def test_compressed_shards_in_each_others_place_are_damage(tmp_path, capsys):
     assert "16 of 64 traces to drop" in capsys.readouterr().out
     dropped = {*range(4), *range(8, 12), *range(32, 36), *range(40, 44)}
     assert_store(copy, [row for i, row in enumerate(rows) if i not in dropped])
+
+
+@pytest.mark.parametrize("column", ["tokens", "zipped"])
+@pytest.mark.parametrize("place", [0, -1], ids=["a checksum", "their table"])
+def test_checksums_are_taken_from_a_backup(path, capsys, column, place):
+    """One that is wrong, or all; then what they are of is verified, and taken as well."""
+    backup = shutil.copytree(path, path.with_name("b.zarr"))
+    flip(path / f"_checksums/{column}/c/0/0", place)
+    flip(path / {"tokens": "tokens/c/1", "zipped": "zipped/c/1/0"}[column])
+    before = content(path.parent)
+    assert main(["repair", str(path), "--from", str(backup)]) == 1
+    out = capsys.readouterr().out
+    assert "verified and planned again" in out
+    assert "to drop" not in out
+    assert content(path.parent) == before
+    assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
+    assert_store(path, ROWS)
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["b.zarr", "s.zarr"]
+
+
+def test_checksums_are_not_taken_from_another_store(path, capsys):
+    """Whose values fit its own checksums, and were put in the place of some here."""
+    rows = [
+        (trace_id, row | {"label": row["label"] + (i == 7)})
+        for i, (trace_id, row) in enumerate(ROWS)
+    ]
+    other = write_store(path.with_name("other.zarr"), SCHEMA, rows, 2)
+    shutil.copy(other / "label/c/0", path / "label/c/0")
+    assert main(["repair", str(path), "--from", str(other), "--yes"]) == 0
+    assert "5 of 17 traces to drop" in capsys.readouterr().out
+    assert_store(path, ROWS[:5] + ROWS[10:])
+
+
+def test_rows_are_dropped_by_restored_offsets(path, capsys):
+    """Damaged ones tell other rows of a chunk that no store has whole."""
+    flip(path / "tokens/c/0", 4 * 5)
+    backup = shutil.copytree(path, path.with_name("b.zarr"))
+    first, last = verify_store(backup).problems[0].rows
+    flip(path / "_offsets/tokens/c/0", 8 * first + 8)
+    flip(path / "_checksums/label/c/0/0", -1)
+    assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert f"{last - first + 1} of 17 traces to drop" in out.split("planned again")[1]
+    assert_store(path, ROWS[:first] + ROWS[last + 1 :])
