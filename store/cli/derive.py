@@ -92,7 +92,7 @@ class Derive(Command):
 
         names = [name for some in self.columns for name in some]
         _check_options(self, names)
-        store = TraceStore.open(self.store)
+        store = TraceStore.open(self.store, check=True)
         settings = ScoreSettings(self.layer)
         columns = plan_columns(store, names, settings, again=self.replace)
         if not columns:
@@ -144,7 +144,7 @@ def _load_nli(args: Derive, columns: dict[str, Column]) -> "Nli | None":
 
 def _report_missing(args: Derive, names: list[str]) -> None:
     """Print how many traces have no score, and why."""
-    store = TraceStore.open(args.store)
+    store = TraceStore.open(args.store, check=True)
     for name in filter(NEEDS.__contains__, names):
         n_missing = int(np.isnan(store.column_array(name)).sum())
         if n_missing:

@@ -77,7 +77,7 @@ class Project(Command):
         projection = Projection(
             self.column, self.layer, self.method, self.dimensions, self.sample, self.seed
         )
-        store = TraceStore.open(self.store)
+        store = TraceStore.open(self.store, check=True)
         plan = plan_projection(store, projection, self.name, replace=self.replace)
         if plan.is_there:
             say(f"{self.store}: has {plan.name} already, made the same way: nothing to do")

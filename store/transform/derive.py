@@ -93,9 +93,9 @@ def derive_columns(
     with the number of rows done, in each pass from 0 on. Raises as `plan_columns` does, and for a
     trace without tokens of an answer: the store is as it was before the pass.
     """
-    columns = plan_columns(TraceStore.open(writer.root), names, settings, again=again)
+    columns = plan_columns(TraceStore.open(writer.root, check=True), names, settings, again=again)
     for together in plan_passes(list(columns)):
-        store = TraceStore.open(writer.root)
+        store = TraceStore.open(writer.root, check=True)  # a new column would hide what is damaged
         rows: Iterator[dict[str, Any]]
         described: dict[str, Any]
         if together[0] in DERIVED:

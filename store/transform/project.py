@@ -186,7 +186,7 @@ def project_column(
     a fraction. Raises as `plan_projection` does, and if no row of the sample is finite; the store
     is as it was.
     """
-    store = TraceStore.open(writer.root)
+    store = TraceStore.open(writer.root, check=True)  # coordinates would hide what is damaged
     plan = plan_projection(store, projection, name, replace=replace)
     if plan.is_there:
         return recorded_projections(store.provenance)[plan.name]

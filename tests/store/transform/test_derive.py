@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from damage import flip
 from oracle import bits
 from small import make_store, refused
 
@@ -75,6 +76,15 @@ def test_a_trace_without_an_answer_is_named_and_nothing_changes(tmp_path, length
     assert TraceStore.open(tmp_path / "s.zarr").generation == store.generation
     assert {path.name for path in (tmp_path / "s.zarr").iterdir()} >= {"hidden_states"}
     assert not (tmp_path / "s.zarr" / "hs_mean").exists()
+
+
+def test_damaged_states_are_no_column(tmp_path, capsys):
+    """A valid checksum of what follows from them would hide it."""
+    make(tmp_path / "s.zarr")
+    flip(tmp_path / "s.zarr/hidden_states/c/0/0/0")
+    assert "array 'hidden_states', shard 0, chunk 0: expected checksum" in refused(
+        capsys, "derive", tmp_path / "s.zarr", "hs_last"
+    )
 
 
 def test_names_that_cannot_be_derived_are_refused(tmp_path, capsys):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from damage import flip
 from small import make_store, one_column
 
 from store import Column, NotFoundError, SchemaError, StoreWriter, TraceStore
@@ -224,6 +225,13 @@ def test_only_projections_are_replaced(tmp_path, capsys):
 )
 def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capsys, arguments, message):
     assert message in refused(make(tmp_path / "s.zarr"), capsys, *arguments)
+
+
+def test_damaged_states_have_no_coordinates(tmp_path, capsys):
+    path = make(tmp_path / "s.zarr")
+    flip(tmp_path / "s.zarr/hs_last/c/0/0/0")
+    error = refused(path, capsys, "--layer", "8")
+    assert "array 'hs_last', shard 0, chunk 0: expected checksum" in error
 
 
 @pytest.mark.parametrize("column", ["hs_last", "hidden_states"])
