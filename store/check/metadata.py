@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from store.check.report import INTERRUPTED, Problem
-from store.errors import is_no_damage
+from store.errors import CorruptError, is_no_damage
 from store.format.contents import WORKING_DIR, metadata_files
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
 from store.format.zarr_json import column_paths, earlier_infos, group_json
-from store.write.orphans import strange_files
+from store.write.orphans import check_newest, strange_files
 
 __all__ = ["metadata_problems"]
 
@@ -27,6 +27,11 @@ def metadata_problems(
 
     While `has_writer` says that a writer is at work, its uncommitted files are no problem.
     """
+    try:
+        check_newest(root, manifest)
+    except CorruptError as error:  # what the files have more is no interrupted write
+        yield Problem("damaged", GROUP_FILE, str(error))
+        return
     for file, kind, text in (*_files(root, manifest), *_metadata(root, manifest)):
         if kind != "interrupted" or not has_writer():
             yield Problem(kind, file, f"{file}: {text}")

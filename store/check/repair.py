@@ -188,6 +188,8 @@ def plan_repair(
         if problem.rows:
             first, last = problem.rows
             damaged[column].update(range(first, last + 1))
+        elif problem.file == GROUP_FILE:
+            hopeless = problem.text
         elif len(store):
             hopeless = (
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"

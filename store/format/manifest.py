@@ -137,7 +137,7 @@ class Manifest:
         if stated != checksum:
             raise CorruptError(
                 f"{where}: expected checksum {checksum}, found {stated!r:.40}; "
-                "restore it from a copy"
+                "restore it from the newest copy"
             )
         try:
             return _parse(body)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from store.errors import CorruptError
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
@@ -12,13 +13,16 @@ from store.format.contents import (
     could_be_ours,
     files_of,
     infos_of,
+    offsets_array,
 )
 from store.format.manifest import GROUP_FILE, Manifest
+from store.format.schema import TRACE_ID
 from store.format.zarr_json import ArrayInfo, array_json
 from store.write.array_writer import write_metadata
 from store.write.files import Files
 
 __all__ = [
+    "check_newest",
     "clear_directory",
     "clear_orphans",
     "has_only_our_files",
@@ -32,18 +36,21 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
     """Remove what a crash left in a store, and make its working directory; under the store's lock.
 
     Array metadata that differs from the committed state is written again: it may be ahead, or of an
-    earlier version of this package. Only files with names that a writer gives are touched.
+    earlier version of this package. Only files with names that a writer gives are touched. The
+    working directory stays while there are orphans: without it they are none, see `check_newest`,
+    whose error is raised.
     """
+    check_newest(root, manifest)
     # the last writer may have died before its manifest's rename was durable, and orphans go now
     files.sync_dir(root)
-    files.remove_tree(root / WORKING_DIR)
+    files.make_dirs(root / WORKING_DIR)
+    clear_directory(root / WORKING_DIR, files)
     for path, is_ours in strange_files(root, manifest):
         if is_ours:
             files.remove(root / path)
             for folder in Path(path).parents[:-1]:
                 if not files.remove_if_empty(root / folder):
                     break
-    files.make_dirs(root / WORKING_DIR)
     infos = infos_of(manifest)
     for array in arrays_of(manifest):
         path = array.layout.path
@@ -52,6 +59,29 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
         if file.is_file() and not _is_current(file, array, info):
             text = array_json(array.layout, array.n_places, info)
             write_metadata(root, files, path, text)
+
+
+def check_newest(root: Path, manifest: Manifest) -> None:
+    """Raise CorruptError if rows were committed after the state in `zarr.json`: it is an older one.
+
+    A writer makes its working directory before anything else, and removes it after its last commit;
+    one that was interrupted leaves it. Without it, what other files have more was committed.
+    """
+    if (root / WORKING_DIR).is_dir():
+        return
+    offsets = root / offsets_array(TRACE_ID, manifest.n_rows).layout.path
+    try:
+        (n_offsets,) = json.loads((offsets / GROUP_FILE).read_bytes())["shape"]
+        n_rows = n_offsets - 1
+        has_run = any((root / "_index").glob(f"*-{n_rows}"))
+    except (OSError, ValueError, KeyError, TypeError):  # damaged: it tells nothing
+        return
+    if n_rows > manifest.n_rows and has_run:
+        raise CorruptError(
+            f"{root / GROUP_FILE}: expected the state of the last commit, found {manifest.n_rows} "
+            f"rows, and files of {n_rows}; restore the newest copy of it. If there is none, make "
+            f"an empty directory {root / WORKING_DIR}: then the next writer removes the others"
+        )
 
 
 def strange_files(root: Path, manifest: Manifest) -> Iterator[tuple[str, bool]]:

@@ -9,7 +9,7 @@ import pytest
 from damage import assert_store, content, edit_json, flip, shrink
 from oracle import ROWS, SCHEMA, WRITTEN, assert_same_row, write_store
 
-from store import CorruptError, TraceStore
+from store import CorruptError, StoreWriter, TraceStore
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.main import main
@@ -291,3 +291,31 @@ def test_damaged_offsets_cost_nothing_without_their_columns(path, capsys):
     assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
     assert verify_store(path).problems == []
     assert len(TraceStore.open(path, check=True).read(slice(None))) == 17
+
+
+def test_an_older_state_is_no_interrupted_write(path, capsys):
+    """Nothing removes what was committed after it; the newest copy makes the store whole."""
+    older = (path / "zarr.json").read_bytes()
+    rows = [(f"new {trace_id}", row) for trace_id, row in ROWS]
+    with StoreWriter.open(path) as writer:
+        for trace_id, row in rows:
+            writer.append(trace_id, row)
+    newest = (path / "zarr.json").read_bytes()
+    (path / "zarr.json").write_bytes(older)
+    before = content(path)
+    said = "expected the state of the last commit, found 17 rows, and files of 34"
+    (problem,) = (p for p in verify_store(path).problems if p.kind == "damaged")
+    assert said in problem.text
+    assert verify_store(path).leftovers == []
+    status, _, err = repair(capsys, path, "--yes")
+    assert (status, err.count("\n")) == (2, 1)
+    assert said in err
+    with pytest.raises(CorruptError, match=said):
+        StoreWriter.open(path)
+    assert content(path) == before
+    (path / "zarr.json").write_bytes(newest)
+    assert_store(path, [*ROWS, *rows])
+    (path / "zarr.json").write_bytes(older)
+    (path / "_tmp").mkdir()  # there is no newer copy
+    repair(capsys, path, "--yes")
+    assert_rows(path, range(17))
