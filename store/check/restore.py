@@ -222,18 +222,22 @@ def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
     Where those stores are is not recorded: they may have been moved, or removed.
     """
     segments = store.manifest.segments
-    rows = [
-        problem.rows
-        for problem in problems
-        if problem.kind == "damaged" and array_of(problem.file) in segments
-    ]
-    owners = _parts_with(store, rows)
-    if not owners:
-        return []
-    return [
-        f"damaged files came from {owners}; where that still is, "
-        f"python -m store repair {store.path} --from PATH takes them from there"
-    ]
+    damaged = [problem for problem in problems if problem.kind == "damaged"]
+    shared = [problem for problem in damaged if array_of(problem.file) in segments]
+    others = sorted({array_of(problem.file) for problem in damaged} - segments.keys())
+    owners = _parts_with(store, [problem.rows for problem in shared])
+    hints = []
+    if owners:
+        hints.append(
+            f"damaged files came from {owners}; where that still is, "
+            f"python -m store repair {store.path} --from PATH takes them from there"
+        )
+    if segments and others:
+        hints.append(
+            f"{', '.join(others)}: written by the merge, or after it; no store that was merged has "
+            "these files, only a backup of this one"
+        )
+    return hints
 
 
 def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> str:

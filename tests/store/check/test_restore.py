@@ -83,6 +83,16 @@ def test_a_copy_that_is_damaged_is_not_taken(merged, tmp_path, capsys):
     assert_store(merged.path, ROWS)
 
 
+def test_what_a_merge_has_rewritten_is_in_no_part(merged, capsys):
+    flip(merged.path / "label/c/0", 3)
+    assert "label" not in merged.manifest.segments
+    said = "label: written by the merge, or after it; no store that was merged has these files"
+    assert main(["verify", str(merged.path)]) == 1
+    assert said in capsys.readouterr().out
+    assert main(["repair", str(merged.path)]) == 1
+    assert said in capsys.readouterr().out
+
+
 def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):
     """Also where nothing is damaged."""
     assert main(["repair", str(merged.path), "--from", str(tmp_path / "nowhere")]) == 2
