@@ -352,9 +352,12 @@ def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Ten
     pads = list(ids_of(settings.get("pad_token_id")) - ids_of(settings.get("eos_token_id")))
     if mask is None and (len(ids) > 1 or np.isin(ids.cpu(), pads).any()):
         raise ConfigError("watch: expected attention_mask with padding or several prompts")
-    if mask is not None and not mask[:, -1].all():
-        raise ConfigError("watch: expected prompts padded on the left, found padding on the right")
-    return ids, torch.ones_like(ids) if mask is None else mask
+    there = torch.ones_like(ids) if mask is None else mask.bool().to(ids.dtype)
+    if not there[:, -1].all() or (there.diff(dim=1) < 0).any():
+        raise ConfigError(
+            "watch: expected prompts padded on the left, found padding behind their tokens"
+        )
+    return ids, there
 
 
 def ids_of(tokens: Any) -> set[int]:

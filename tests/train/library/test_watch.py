@@ -264,6 +264,8 @@ def test_what_generation_cannot_give_is_said_at_watch(saved, tokenizer, model):
 def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, model):
     inputs = ask(tokenizer, questions[:3])
     ids, mask = inputs.values()
+    hole = mask.clone()
+    hole[0, 2] = 0
     cache = model(**inputs, use_cache=True).past_key_values
     with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
         for options, message in (
@@ -273,6 +275,7 @@ def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, mo
             ({"input_ids": ids}, "expected attention_mask with padding or several prompts"),
             ({"input_ids": padded({"": ids[:1]}, 1)[""]}, "expected attention_mask with padding"),
             ({"input_ids": ids, "attention_mask": mask.fliplr() * 0}, "padded on the left"),
+            ({"input_ids": ids, "attention_mask": hole}, "found padding behind their tokens"),
             ({**inputs, "past_key_values": cache}, "found past_key_values"),
             ({"inputs_embeds": torch.zeros(1, 2, 64)}, "expected prompts as input_ids"),
         ):
