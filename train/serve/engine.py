@@ -159,7 +159,7 @@ class Engine:
                 attention_mask=torch.ones_like(inputs),
                 max_new_tokens=longest,
                 max_time=job.deadline - start,
-                streamer=_Pieces(self.tokenizer, job, self._check_wanted),
+                streamer=_Pieces(self.tokenizer, job, self._check_wanted, ends),
                 **settings,
             )
         n_answer = out.shape[1] - len(prompt)
@@ -229,17 +229,26 @@ class _Gone(Exception):
 
 
 class _Pieces(TextStreamer):
-    """Hands on what is written, by words, as long as it is wanted."""
+    """Hands on what is written, by words, as long as it is wanted.
 
-    def __init__(self, tokenizer: Any, job: Job, check: Callable[[Job], None]) -> None:
+    It is the text that is scored: before the first token of `ends`, unless the answer begins so.
+    """
+
+    def __init__(
+        self, tokenizer: Any, job: Job, check: Callable[[Job], None], ends: set[int]
+    ) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
         self.job = job
         self.check = check
+        self.ends = ends
+        self.n_put = 0
 
     def put(self, value: Any) -> None:
         """The prompt, then each token."""
         self.check(self.job)
-        super().put(value)
+        if self.n_put < 2 or int(value) not in self.ends:
+            super().put(value)
+        self.n_put += 1
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """A piece; the last one may be empty."""

@@ -71,19 +71,22 @@ def events(client, path, body):
     return [json.loads(one) for one in found]
 
 
-def test_streams_texts_and_given_answers_have_the_same_scores(client):
-    whole = client.post("/v1/completions", json=ASKED).json()
+@pytest.mark.parametrize("prompt", [PROMPT, "Does Yara like chess?"])
+def test_streams_texts_and_given_answers_have_the_same_scores(client, prompt):
+    """Of an answer whose end is a special token, and of one whose end is a sign."""
+    chat_asked = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 12}
+    whole = client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 12}).json()
     (one,) = whole["choices"]
     assert (one["finish_reason"], whole["usage"]["prompt_tokens"]) == ("stop", 6)
     verdict = whole["hallucination"]["saplma"]
     assert verdict["decision"] == (verdict["score"] >= verdict["threshold"])
-    chat = client.post("/v1/chat/completions", json=CHAT).json()
+    chat = client.post("/v1/chat/completions", json=chat_asked).json()
     assert chat["choices"][0]["message"] == {"role": "assistant", "content": one["text"]}
     assert chat["hallucination"] == whole["hallucination"]
-    pieces = events(client, "/v1/chat/completions", CHAT)
+    pieces = events(client, "/v1/chat/completions", chat_asked)
     assert "".join(piece["choices"][0]["delta"]["content"] for piece in pieces) == one["text"]
     assert pieces[-1]["hallucination"] == whole["hallucination"]
-    given = client.post("/score", json={"prompt": PROMPT, "answer": one["text"].strip()}).json()
+    given = client.post("/score", json={"prompt": prompt, "answer": one["text"].strip()}).json()
     for name, found in given["hallucination"].items():
         assert found["score"] == pytest.approx(whole["hallucination"][name]["score"], abs=2e-3)
 
