@@ -25,6 +25,7 @@ from store.write.writer import StoreWriter
 
 __all__ = [
     "DEFAULT_STATES",
+    "RUN",
     "STATES",
     "WHOLE",
     "Recorder",
@@ -41,6 +42,7 @@ DEFAULT_STATES = ("hs_prompt", "hs_last", "hs_mean")
 ALWAYS = ("tokens", "prompt_len", "answer_len", "finish_reason")
 # in the provenance of all that is appended: a model is its weights, whatever path it came from
 WEIGHTS = ("weights_sha256", "weights_crc32c")
+RUN = "run"  # whose scores are recorded with the traces, where there are any
 # behind a client's id: 8 random characters; and before these the number of one of its prompts
 ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))
 MAX_WAITING = 4096  # requests that are served and not yet written
@@ -147,7 +149,8 @@ class Recorder:
     Raises
     ------
     SchemaError
-        Another store is at `path`: of other columns, another model, other weights or other layers.
+        Another store is at `path`: of other columns, another model, other weights, other layers or
+        the scores of another run.
     LockedError
         Another process records there.
     """
@@ -249,7 +252,8 @@ def _open(path: Path, schema: Schema, provenance: dict[str, Any], files: Files) 
             f"found {', '.join(found)}; record into another store"
         )
     knows_weights = provenance.get(WEIGHTS[0]) is not None  # an engine may not
-    for key in (*WEIGHTS, LAYERS) if knows_weights else ("model", *WEIGHTS, LAYERS):
+    keys = (*WEIGHTS, LAYERS, RUN)
+    for key in keys if knows_weights else ("model", *keys):
         known = store.provenance.get(key)
         given = provenance.get(key)
         if known != given:

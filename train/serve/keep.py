@@ -17,7 +17,7 @@ from store.sources.huggingface.kept import Kept
 from store.sources.huggingface.load import implementation_of
 from store.sources.huggingface.provenance import conventions, describe_model
 from store.sources.huggingface.tokenization import appends_tokens
-from store.sources.recorder import Recorder, Settings
+from store.sources.recorder import RUN, Recorder, Settings
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.origin import LAYERS
 from train.library.watch import Watch
@@ -65,6 +65,7 @@ class Keep:
         self.schema = Schema({**columns, SAMPLED: Column("bool")})
         provenance = {
             "source": "train serve",
+            RUN: watch.models.results.run,
             **describe_model(model, tokenizer, model.name_or_path, implementation_of(model)),
             LAYERS: layers,
             **conventions(layers, config.num_hidden_layers, appends=appends_tokens(tokenizer)),

@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -233,6 +234,20 @@ def test_answers_of_other_weights_are_not_appended(file, tmp_path):
         model.model.layers[0].self_attn.q_proj.weight[0] += 1
     with pytest.raises(SchemaError, match=r"expected weights_sha256 '.*; record into another"):
         Engine(guard, model, tokenizer, Limits(), keeping, force=True)
+
+
+def test_scores_of_another_run_are_not_appended(file, tmp_path):
+    """Of the same methods; those of the same run are."""
+    guard = load_run(file, force_cpu=True)
+    results = replace(guard.results, run="other")
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
+    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32)
+    keeping = Keeping(tmp_path / "kept.zarr", sample=1)
+    for _ in range(2):
+        Engine(guard, model, tokenizer, Limits(), keeping).close()
+    other = replace(guard, models=replace(guard.models, results=results))
+    with pytest.raises(SchemaError, match=r"expected run '\w+', found 'other'; record into anothe"):
+        Engine(other, model, tokenizer, Limits(), keeping)
 
 
 class Disk(Files):
