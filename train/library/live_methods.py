@@ -213,9 +213,11 @@ class TokenStream:
     numbers: Sequence[int]
     dtype: torch.dtype  # of states
     ends: set[int]
+    pads: set[int]
     first: int  # row of the first sequence
     listeners: Sequence[Callable[[Token], None]]
     rows: list[list[Token]] = field(default_factory=list)  # of each sequence
+    waiting: list[list[Token]] = field(default_factory=list)  # that are padding if nothing follows
     ended: set[int] = field(default_factory=set)
 
     def take(
@@ -226,18 +228,23 @@ class TokenStream:
         found = {name: method.score(batch) for name, method in self.methods.items()}
         if not self.rows:
             self.rows += [[] for _ in tokens]
+            self.waiting += [[] for _ in tokens]
         for i, token in enumerate(tokens.tolist()):
             if i in self.ended:
                 continue
+            row, waiting = self.rows[i], self.waiting[i]
             if token in self.ends:
                 self.ended.add(i)
-                if self.rows[i]:  # an answer may be nothing but its end
-                    continue
-            scores = {name: float(one[i]) for name, one in found.items()}
-            came = Token(self.first + i, len(self.rows[i]), token, scores)
-            self.rows[i].append(came)
-            for listener in self.listeners:
-                listener(came)
+            if token not in self.ends or not row:  # an answer may be nothing but its end
+                scores = {name: float(one[i]) for name, one in found.items()}
+                waiting.append(Token(self.first + i, len(row) + len(waiting), token, scores))
+            if token in self.pads and row:
+                continue
+            row += waiting
+            for came in waiting:
+                for listener in self.listeners:
+                    listener(came)
+            waiting.clear()
 
     def scores(self) -> list[dict[str, list[float]]]:
         """Of each sequence, method -> a score a token."""

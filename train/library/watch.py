@@ -213,16 +213,15 @@ class Watch:
 
     def _watched(self, inputs: Tensor | None, config: Any, options: dict[str, Any]) -> Any:
         settings = settings_of(self.model, config, options)
-        # the ids that an answer ends before, those of padding among them
-        ends = ids_of(settings.get("eos_token_id")) | ids_of(settings.get("pad_token_id"))
+        ends, pads = ends_of(settings)
         ids, mask = read_inputs(inputs, settings)
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
         passes = Passes(self.model, states, predictions, self.methods.top_k)
-        with self._streaming(passes, ends), watch_passes(passes):
+        with self._streaming(passes, ends, pads), watch_passes(passes):
             out = self._own(inputs, config, **options)
             sequences = out if isinstance(out, Tensor) else out.sequences
-            spoken = read_spoken(ids, mask, sequences, ends)
+            spoken = read_spoken(ids, mask, sequences, ends, pads)
             rows: list[Row] = [{} for _ in spoken.prompts]
             if passes.saw(spoken):
                 keeps_cache = sequences is not out or "past_key_values" in options
@@ -235,7 +234,7 @@ class Watch:
         return out
 
     @contextmanager
-    def _streaming(self, passes: Passes, ends: set[int]) -> Iterator[None]:
+    def _streaming(self, passes: Passes, ends: set[int], pads: set[int]) -> Iterator[None]:
         """Score the tokens of a call of `generate` as they come, if somebody wants that."""
         if not self._by_token:
             yield
@@ -243,7 +242,7 @@ class Watch:
         dtype = torch.bfloat16 if self.model.dtype == torch.bfloat16 else torch.float16
         first = len(self.scores)
         self._stream = TokenStream(
-            self._by_token, self.numbers, dtype, ends, first, self._listeners
+            self._by_token, self.numbers, dtype, ends, pads, first, self._listeners
         )
         passes.on_token = self._stream.take
         passes.layers_of_tokens = {i for one in self._by_token.values() for i in one.layers}
@@ -348,9 +347,8 @@ def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Ten
             "watch: expected answers drawn from one pass a token, found guidance_scale other than 1"
         )
     mask: Tensor | None = settings.get("attention_mask")
-    # generate takes tokens of padding for it, unless they end answers
-    pads = list(ids_of(settings.get("pad_token_id")) - ids_of(settings.get("eos_token_id")))
-    if mask is None and (len(ids) > 1 or np.isin(ids.cpu(), pads).any()):
+    _, pads = ends_of(settings)  # which generate takes for padding of a prompt, too
+    if mask is None and (len(ids) > 1 or np.isin(ids.cpu(), list(pads)).any()):
         raise ConfigError("watch: expected attention_mask with padding or several prompts")
     there = torch.ones_like(ids) if mask is None else mask.bool().to(ids.dtype)
     if not there[:, -1].all() or (there.diff(dim=1) < 0).any():
@@ -358,6 +356,12 @@ def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Ten
             "watch: expected prompts padded on the left, found padding behind their tokens"
         )
     return ids, there
+
+
+def ends_of(settings: Mapping[str, Any]) -> tuple[set[int], set[int]]:
+    """The ids that end an answer, and those that only fill one up."""
+    ends = ids_of(settings.get("eos_token_id"))
+    return ends, ids_of(settings.get("pad_token_id")) - ends
 
 
 def ids_of(tokens: Any) -> set[int]:

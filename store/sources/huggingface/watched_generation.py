@@ -52,10 +52,13 @@ class Spoken:
         return list(map(len, self.prompts))
 
 
-def read_spoken(ids: Tensor, mask: Tensor, sequences: Tensor, ends: set[int]) -> Spoken:
+def read_spoken(
+    ids: Tensor, mask: Tensor, sequences: Tensor, ends: set[int], pads: set[int]
+) -> Spoken:
     """Prompts, int64 (B, W) both, and what `generate` made of them, (B * r, W + n).
 
-    An answer ends before the first token of `ends`, as a trace does.
+    An answer ends before the first token of `ends`, as a trace does, and before the padding that
+    fills up one that a rule ended.
     """
     width = ids.shape[1]
     written = sequences[:, width:]
@@ -63,10 +66,18 @@ def read_spoken(ids: Tensor, mask: Tensor, sequences: Tensor, ends: set[int]) ->
     r = len(sequences) // len(prompts)
     return Spoken(
         [prompt for prompt in prompts for _ in range(r)],
-        [cut_at_end(answer, ends, None) for answer in written.tolist()],
+        [cut(answer, ends, pads) for answer in written.tolist()],
         width,
         written,
     )
+
+
+def cut(answer: list[int], ends: set[int], pads: set[int]) -> list[int]:
+    """Keep what comes before the first end, or before padding to the last token; at least one."""
+    if not ends.isdisjoint(answer):
+        return cut_at_end(answer, ends, None)
+    n_tokens = max((n for n, token in enumerate(answer, 1) if token not in pads), default=1)
+    return answer[:n_tokens]
 
 
 @dataclass

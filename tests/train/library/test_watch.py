@@ -6,7 +6,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    StoppingCriteria,
+)
 
 from store import SchemaError
 from store.sources.example import MODEL_DIR, example_questions
@@ -227,6 +232,50 @@ def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
         assert len(watch.token_scores[i]["saplma"]) == n
     with pytest.raises(ConfigError, match=r"inside"):
         model.generate(**inputs, max_new_tokens=2, stopping_criteria=[rule])
+
+
+def test_only_what_fills_up_is_padding(saved, questions, tokenizer, model):
+    """A token that also pads is one of the answer where others follow; behind a rule's end it is
+    none."""
+    guard = load(saved, ["saplma", "mean_logprob"])
+    inputs = ask(tokenizer, questions[:BATCH])
+
+    def say(pad, *lengths):
+        came = []
+        rules = [AtLengths(inputs["input_ids"].shape[1], lengths)] if lengths else []
+        with guard.watch(model, tokenizer) as watch:
+            watch.on_token(came.append)
+            options = {"max_new_tokens": 12, "do_sample": False, "stopping_criteria": rules}
+            model.generate(**inputs, pad_token_id=pad, **options)
+        assert [sum(one.sequence == i for one in came) for i in range(BATCH)] == [
+            len(row["saplma"]) for row in watch.token_scores
+        ]
+        assert [len(row["saplma"]) for row in watch.token_scores] == list(map(len, watch.tokens))
+        return watch
+
+    whole = say(0)
+    comma = whole.tokens[0][1]
+    assert tokenizer.decode([comma]) == ","
+    found = say(comma)
+    assert (found.tokens, found.token_scores) == (whole.tokens, whole.token_scores)
+    assert found.scores == whole.scores
+    lengths = [1, 2, 3, 4, 5, 5, 5, 5]
+    for pad in (0, comma):
+        found = say(pad, *lengths)
+        cut = [row[:n] for row, n in zip(whole.tokens, lengths, strict=True)]
+        assert cut[1][-1] == comma
+        cut[1] = cut[1][: 1 if pad == comma else 2]  # nothing tells it from what fills up
+        assert found.tokens == cut
+
+
+class AtLengths(StoppingCriteria):
+    """Ends answers behind so many tokens."""
+
+    def __init__(self, width, lengths):
+        self.ends = width + torch.tensor(lengths)
+
+    def __call__(self, input_ids, scores, **_):
+        return self.ends <= input_ids.shape[1]
 
 
 def test_scores_of_tokens_that_cannot_be_had_are_refused(saved, questions, tokenizer, model):
