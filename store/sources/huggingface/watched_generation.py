@@ -11,6 +11,7 @@ Axes: B sequences, W tokens of the padded prompts, n tokens that were written, d
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any
@@ -197,6 +198,11 @@ class Passes:
             return
         inputs = dict(self._inputs)
         cache: Any = inputs.get("past_key_values")
+        is_kept = keeps_cache and cache is not None
+        # what left the window of such a layer, no crop brings back
+        is_copied = is_kept and any(hasattr(layer, "record_past") for layer in cache.layers)
+        if is_copied:
+            inputs["past_key_values"] = deepcopy(cache)
         inputs["input_ids"] = last
         mask = inputs.get("attention_mask")
         if mask is not None:
@@ -206,7 +212,7 @@ class Passes:
                 inputs[name] = inputs[name][..., -1:] + 1
         with torch.no_grad():
             self.model(**inputs)  # which `watch_passes` hands to `run`
-        if keeps_cache and cache is not None:
+        if is_kept and not is_copied:
             cache.crop(-1)
 
     def _column(self, name: str, spoken: Spoken) -> Sequence[dict[str, Any] | HalfRangeError]:

@@ -10,6 +10,8 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    MistralConfig,
+    MistralForCausalLM,
     StoppingCriteria,
 )
 
@@ -173,6 +175,28 @@ def test_samples_configs_and_dicts(saved, questions, tokenizer, model):
     assert watch.tokens == again.tokens == own.tokens
     for one, *others in zip(watch.scores, again.scores, own.scores, strict=True):
         assert all(one == pytest.approx(other, abs=2e-3) for other in others)
+
+
+@pytest.mark.parametrize("window", [5, 100])
+def test_a_cache_with_a_window_is_left_as_it_is(saved, questions, tokenizer, model, window):
+    """Also where the answer reaches its longest length beyond the window."""
+    kinds = model.config.to_dict() | {"model_type": "mistral", "sliding_window": window}
+    sliding = MistralForCausalLM(MistralConfig(**kinds)).eval()
+    sliding.load_state_dict(model.state_dict())
+    options = ask(tokenizer, questions[:2]) | {"max_new_tokens": 3, "do_sample": False}
+    options["return_dict_in_generate"] = True
+    with load(saved, ["saplma", "mean_logprob"]).watch(sliding, tokenizer, force=True) as watch:
+        out = sliding.generate(**options)
+    expected = sliding.generate(**options)
+    assert torch.equal(out.sequences, expected.sequences)
+    for found, alone in zip(out.past_key_values, expected.past_key_values, strict=True):
+        assert torch.equal(found[0], alone[0])
+    prompts = [
+        row[mask.bool()].tolist()
+        for row, mask in zip(options["input_ids"], options["attention_mask"], strict=True)
+    ]
+    for found, given in zip(watch.scores, watch.score_given(prompts, watch.tokens), strict=True):
+        assert found == pytest.approx(given, abs=2e-3)
 
 
 ALONE = ["saplma", "lstm_solo", "logreg_best", "mean_logprob", "entropy", "margin"]
