@@ -24,7 +24,7 @@ from train.run.scoring import TrainedModels, checkpoints_of, needed_by, trained_
 
 __all__ = ["read_export", "write_export"]
 
-FORMAT = "trace-guard 1"
+FORMAT = "trace-guard 2"
 MAX_BYTES = 4 << 30  # of which safetensors takes 100 MB of JSON
 DAMAGE = (  # what reading any bytes may raise
     SafetensorError,
@@ -66,10 +66,11 @@ def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> Non
 
 
 def checksum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """CRC32C of the content and of the tensors' bytes, in the order of their names."""
+    """CRC32C of the content and of the tensors, in the order of their names: kinds and bytes."""
     crc = crc32c(text.encode())
-    for name in sorted(tensors):
-        crc = crc32c(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+    for name, tensor in sorted(tensors.items()):
+        crc = crc32c(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode(), crc)
+        crc = crc32c(tensor.reshape(-1).view(torch.uint8).numpy().data, crc)
     return f"{crc:08x}"
 
 
