@@ -288,6 +288,11 @@ class Stopping(StoppingCriteria):
         stream = self.stream()
         if stream is None:
             raise ConfigError("stopping: expected generate of the model that is watched, inside")
+        if len(input_ids) > 1 and not stream.ends:  # generate goes on with all until the last ends
+            raise ConfigError(
+                "stopping: expected eos_token_id, without which no answer of several ends before "
+                f"the others, found none and {len(input_ids)} answers; ask one at a time"
+            )
         rows = stream.rows or [[] for _ in input_ids]
         self.ended = [
             any(expit(token.scores[name]) >= self.at for token in row for name in self.names)

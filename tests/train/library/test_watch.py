@@ -256,6 +256,13 @@ def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
         assert len(watch.token_scores[i]["saplma"]) == n
     with pytest.raises(ConfigError, match=r"inside"):
         model.generate(**inputs, max_new_tokens=2, stopping_criteria=[rule])
+    model.generation_config.eos_token_id = None
+    with watch, pytest.raises(ConfigError, match=r"expected eos_token_id, .* and 8 answers; ask o"):
+        model.generate(**inputs, max_new_tokens=2, stopping_criteria=[rule])
+    one = {name: rows[:1] for name, rows in inputs.items()}
+    with watch:
+        model.generate(**one, max_new_tokens=20, do_sample=False, stopping_criteria=[rule])
+    assert rule.ended == [len(watch.tokens[-1]) < 20]
 
 
 def test_only_what_fills_up_is_padding(saved, questions, tokenizer, model):
