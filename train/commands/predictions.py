@@ -90,10 +90,12 @@ def write_to_store(store: TraceStore, scores: ScoresByName, tokens: TokensByName
     values += [one.rows() for one in tokens.values()]
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
     with StoreWriter.open(store.path) as writer:
-        if len(writer) != len(store):
+        now = TraceStore.open(store.path)
+        if (now.uuid, len(now)) != (store.uuid, len(store)):
+            what = "appended" if now.uuid == store.uuid else "put another store there"
             raise ConfigError(
                 f"{store.location}: expected the {len(store)} traces that were scored, "
-                f"found {len(writer)}: another writer appended meanwhile; run the command again"
+                f"found {len(now)}: another writer {what} meanwhile; run the command again"
             )
         writer.set_columns(columns, rows)
     replaced = [column for column in columns if column in store.schema.columns]

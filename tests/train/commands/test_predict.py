@@ -1,6 +1,7 @@
 """Scores of new traces: those that the run gave, or one line that says what is missing."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import torch
 from runs import call, copy_run, fail, predict, read_csv, train
 
 from store import Column, Schema, StoreWriter, TraceStore
+from train.commands.predictions import write_to_store
+from train.errors import ConfigError
 
 
 def test_the_run_s_own_test_side_gets_its_scores_again(finished, store_path, capsys):
@@ -39,6 +42,22 @@ def test_as_columns_of_the_store(finished, make_store, labels, tmp_path, capsys)
         )
         found = TraceStore.open(store).column("score_lstm_solo")
         np.testing.assert_array_equal(found, np.float32(expected))
+
+
+def test_a_store_that_changed_meanwhile_gets_no_scores(make_store):
+    """More traces, or another store of as many."""
+    path = make_store([0, 1], columns=["hs_last"])
+    scored = TraceStore.open(path)
+    scores = {"saplma": np.array([0.1, 0.9])}
+    with StoreWriter.open(path) as writer:
+        writer.append("more", {"hs_last": scored[0]["hs_last"]})
+    with pytest.raises(ConfigError, match=r"the 2 traces .* found 3: another writer append"):
+        write_to_store(scored, scores, {})
+    shutil.rmtree(path)
+    make_store([0, 1], columns=["hs_last"])
+    with pytest.raises(ConfigError, match="found 2: another writer put another store there meanwh"):
+        write_to_store(scored, scores, {})
+    assert "score_saplma" not in TraceStore.open(path).schema.columns
 
 
 @pytest.mark.parametrize(
