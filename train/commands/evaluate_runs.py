@@ -170,7 +170,7 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     is_own = results.store.uuid == store.uuid
     if store.uuid in results.store.uuids:  # ids of one of the run's stores are no coincidence
         rules = replace(rules, unrelated_ids=False)
-    remarks += [] if is_own else asked.remarks()
+    remarks += [] if is_own else [*asked.remarks(), *run.asked.remarks_on_texts(asked)]
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
     remarks += run.asked.remarks_on_contexts(asked, chosen.rows)

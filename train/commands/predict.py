@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
     if without:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
     known = is_trained(splits)
-    remarks = [*scorer.remarks, *asked.remarks()]
+    remarks = [*scorer.remarks, *asked.remarks(), *asked_by_run.remarks_on_texts(asked)]
     remarks += asked_by_run.remarks_on_contexts(asked, np.flatnonzero(~known))
     for text in remarks:
         say(f"{program('train')} predict: {text}", file=sys.stderr)

@@ -72,10 +72,10 @@ NOT_ASKED = Questions(NO_TEXTS, NO_TEXTS, NO_TEXTS)
 
 def read_questions(store: TraceStore, config: Config) -> Questions:
     """Read and join the questions of a store."""
-    has_ids = QUESTION_ID in store.schema.columns
-    ids = question_ids(store) if has_ids else store.ids.own()
     column = config.replaced.get(QUESTION, QUESTION)
-    stored = question_texts(store, column)
+    # of several stores each has its own columns, whether the others have them or not
+    ids = [one for part in store.parts for one in read_ids(part)]
+    stored = [one for part in store.parts for one in question_texts(part, column)]
     texts = stored if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)
     wordings = [digest_text(text.partition("\n")[0]) for text in texts]
@@ -83,6 +83,11 @@ def read_questions(store: TraceStore, config: Config) -> Questions:
     found = (ids, digests, join_questions(ids, texts, alike), wordings)
     questions = Questions(*(np.array(one, dtype=object) for one in found))
     return questions._replace(has_text=np.array([bool(text) for text in stored], dtype=bool))
+
+
+def read_ids(store: TraceStore) -> list[str]:
+    """The ids of the questions, by row; those of the traces where the store has none."""
+    return question_ids(store) if QUESTION_ID in store.schema.columns else store.ids.own()
 
 
 def find_alike(texts: Sequence[str], similarity: float) -> list[tuple[int, int]]:

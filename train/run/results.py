@@ -236,6 +236,7 @@ class AskedByRun(NamedTuple):
     by_id: dict[str, set[str]]
     by_text: dict[str, set[str]]
     wordings: set[str]  # of train and val, whatever the context
+    without_text: frozenset[str] = frozenset()  # ids of train and val that have no text
 
     def find_splits(self, asked: Questions) -> list[str]:
         """Splits of each trace's question: "train", "train/val", or "" for a new one.
@@ -246,6 +247,16 @@ class AskedByRun(NamedTuple):
         for question_id, text, key in zip(asked.ids, asked.texts, asked.keys, strict=True):
             found[key] |= self.by_id.get(question_id, set()) | self.by_text.get(text, set())
         return ["/".join(sorted(found[key])) for key in asked.keys]
+
+    def remarks_on_texts(self, asked: Questions) -> list[str]:
+        """That the texts of a store say nothing of what the run knows by ids alone."""
+        if not self.without_text or not any(asked.texts):
+            return []
+        questions = count(len(self.without_text), "question")
+        return [
+            f"the run has no text of {questions} that it was trained or tuned on: only the id says "
+            "whether a trace asks one of them"
+        ]
 
     def remarks_on_contexts(self, asked: Questions, rows: NDArray) -> list[str]:
         """That these rows (n,) ask what the run has learned from, over other contexts."""
@@ -284,11 +295,15 @@ def read_asked(directory: Path) -> AskedByRun:
     """Read what `write_asked` wrote; raises DataError for another file, or none."""
     lines = read_columns(directory / QUESTION_FILE, QUESTION_COLUMNS)
     asked = AskedByRun({}, {}, set())
+    with_text = set()
     for split, question_id, text, wording in zip(*lines.values(), strict=True):
+        if text:
+            with_text.add(question_id)
         asked.by_id.setdefault(question_id, set()).add(split)
         asked.by_text.setdefault(text, set()).add(split)
         if split in LEARNED:
             asked.wordings.add(wording)
     asked.by_text.pop("", None)
     asked.wordings.discard("")
-    return asked
+    learned = {one for one, splits in asked.by_id.items() if not splits.isdisjoint(LEARNED)}
+    return asked._replace(without_text=frozenset(learned - with_text))

@@ -9,6 +9,7 @@ import pytest
 from runs import call, predict, read_csv, train
 
 from store import Column, Schema, StoreError, StoreWriter, TraceStore
+from store.read.joined.joined_store import open_joined
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config, check_config
 from train.data.batches import TrainingData
@@ -17,7 +18,7 @@ from train.data.requirements import find_remarks, find_split_remarks
 from train.data.splits import Splits, read_labels, read_splits
 from train.errors import ConfigError, DataError
 from train.evaluate.findings import count_splits
-from train.run.results import read_asked
+from train.run.results import read_asked, write_asked
 
 N = 500
 WIDTH = 384
@@ -28,6 +29,8 @@ def write(path, ids, texts, labels, states=None, contexts=None):
     columns |= {"hs_last": Column("float16", item_shape=(1, WIDTH))}
     states = np.zeros((len(ids), 1, WIDTH), np.float16) if states is None else states
     given = [ids, texts, labels, states]
+    if texts is None:
+        del columns["question"], given[1]
     if contexts is not None:
         columns["context"] = Column("utf8")
         given.append(contexts)
@@ -104,6 +107,35 @@ def test_one_question_of_many_documents(tmp_path):
     assert joined.keys.tolist() == ["q0", "q1", "q0", "q3", "q3", "q5"]
     bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, texts, [0, 1] * 3))
     assert read_questions(bare, Config()).texts[3] == joined.texts[3]
+
+
+def test_texts_and_contexts_count_where_another_store_has_no_such_column(tmp_path):
+    """Stores that are read as one; the rows of each keep what it has."""
+    labels, texts = [0, 1] * 2, ["Why?", "why", "Why?", "Who?"]
+    ids = [[f"{name}{i}" for i in range(4)] for name in "abc"]
+    paths = [
+        write(tmp_path / "a.zarr", ids[0], texts, labels, contexts=["", "", "A river.", ""]),
+        write(tmp_path / "b.zarr", ids[1], None, labels),
+        write(tmp_path / "c.zarr", ids[2], texts, labels),
+    ]
+    joined = read_questions(open_joined(paths), Config())
+    keys = ["a0", "a0", "a2", "a3", *ids[1], "a0", "a0", "a0", "a3"]
+    assert joined.keys.tolist() == keys
+    assert joined.n_without_text() == 4
+
+
+def test_what_a_run_knows_by_ids_alone_is_remarked_on(tmp_path):
+    """Where the store has texts that could not be compared."""
+    ids, labels = [f"q{i}" for i in range(60)], [0, 1] * 30
+    bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, None, labels))
+    splits = read_splits(bare, Config())
+    write_asked(tmp_path, splits)
+    run = read_asked(tmp_path)
+    other = TraceStore.open(write(tmp_path / "o.zarr", ids, ["Why?"] * 60, labels))
+    (remark,) = run.remarks_on_texts(read_questions(other, Config()))
+    n_learned = len(splits.train) + len(splits.val)
+    assert remark.startswith(f"the run has no text of {n_learned} questions that it was trained")
+    assert run.remarks_on_texts(read_questions(bare, Config())) == []
 
 
 def test_blank_ids_join_nothing(tmp_path):
