@@ -4,11 +4,12 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
 from store.errors import CorruptError, SchemaError
-from store.format.manifest import GROUP_FILE
+from store.format.manifest import GROUP_FILE, read_manifest
 
 __all__ = ["PARTIAL", "StoreDirectory", "check_outside", "local_path"]
 
@@ -34,13 +35,16 @@ class StoreDirectory:
     """A store's directory as it was when it was opened.
 
     A repair puts another directory at the same path. A reader of the old one must not take a file
-    of the new one for its own: it opens the file, and then asks here. Without an inode, no other
-    store can be there. A store that was opened while it was built is followed to its name.
+    of the new one for its own: it opens the file, and then asks here. Another store may also be
+    copied over the files of the one that was opened, whose `uuid` tells; None: it is not asked for.
+    Without an inode, no other store can be there. A store that was opened while it was built is
+    followed to its name.
     """
 
     path: Path
     device: int
     inode: int | None
+    uuid: str | None = None
 
     @classmethod
     def at(cls, path: str | Path) -> "StoreDirectory":
@@ -69,20 +73,37 @@ class StoreDirectory:
         return False
 
     def check(self) -> None:
-        """Raise CorruptError if another directory has taken its place, or none is there."""
+        """Raise CorruptError if another store has taken its place, or none is there."""
         if self.inode is None:
             return
+        place = self.now()
         try:
-            status = self.now().stat()
+            status = place.stat()
         except FileNotFoundError as error:
             raise CorruptError(
                 f"{self.path}: the store is gone; open it where it is now"
             ) from error
-        if (status.st_dev, status.st_ino) != (self.device, self.inode):
+        is_other = (status.st_dev, status.st_ino) != (self.device, self.inode)
+        if is_other or self.uuid not in (None, _uuid_at(place)):
             raise CorruptError(
                 f"{self.path}: another store has taken the place of the one that was opened; "
                 "open it again"
             )
+
+
+def _uuid_at(place: Path) -> str | None:
+    """The uuid of the store in a directory; None if its manifest is gone."""
+    try:
+        status = (place / GROUP_FILE).stat()
+    except OSError:
+        return None
+    return _read_uuid(place, (status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(64)
+def _read_uuid(place: Path, _written: tuple[int, ...]) -> str:
+    """Read once as it was written then: each shard that is opened asks."""
+    return read_manifest(place).uuid
 
 
 def check_outside(out: Path) -> None:

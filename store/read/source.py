@@ -2,6 +2,7 @@
 address."""
 
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -134,7 +135,8 @@ def open_directory(path: Path) -> tuple[StoreSource, Manifest]:
     except (OSError, ValueError):
         read_manifest(path)  # raises what is wrong
         raise
-    return StoreSource(directory), read_manifest(path)
+    manifest = read_manifest(path)
+    return StoreSource(replace(directory, uuid=manifest.uuid)), manifest
 
 
 def open_array(

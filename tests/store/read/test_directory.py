@@ -2,6 +2,8 @@
 
 import dataclasses
 import pickle
+import shutil
+from pathlib import Path
 
 import pytest
 from oracle import SCHEMA, write_store
@@ -32,6 +34,28 @@ def test_a_reader_never_mixes_two_stores(tmp_path, rows, check):
         for use in (lambda r=reader: r.read([3], ["tokens"]), lambda r=reader: r[rows[3][0]]):
             with pytest.raises(CorruptError, match="another store has taken the place"):
                 use()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_reader_never_mixes_a_store_with_one_copied_over_it(tmp_path, rows, in_place):
+    """Its files written anew, as rsync does, or in place, as cp does; an append is none."""
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:20])
+    write_store(tmp_path / "other.zarr", SCHEMA, rows[20:])
+    store = TraceStore.open(path)
+    with StoreWriter.open(path) as writer:
+        writer.append(*rows[20])
+    store.read([3], ["label"])
+
+    def copy(source, target):
+        if not in_place:
+            Path(target).unlink(missing_ok=True)
+        shutil.copyfile(source, target)
+
+    shutil.copytree(tmp_path / "other.zarr", path, copy_function=copy, dirs_exist_ok=True)
+    for reader in (store, pickle.loads(pickle.dumps(store))):  # noqa: S301 - our own bytes
+        with pytest.raises(CorruptError, match="another store has taken the place"):
+            reader.read([3], ["tokens"])
+    assert store.refresh().ids[0] == rows[20][0]
 
 
 def test_a_store_that_was_moved_is_not_called_damaged(tmp_path, rows):
