@@ -58,6 +58,10 @@ class StoreDirectory:
         """The directory of a mirror: its name says what is mirrored, also if it is made again."""
         return cls(path.absolute(), 0, None)
 
+    def is_same(self, other: "StoreDirectory") -> bool:
+        """Whether both are one directory, under whichever name."""
+        return (self.device, self.inode) == (other.device, other.inode)
+
     def now(self) -> Path:
         """Where it is: a build that was finished since has its whole name."""
         if self.path.name.endswith(PARTIAL):

@@ -157,9 +157,11 @@ class TraceStore(Tabular):
 
     def refresh(self) -> "TraceStore":
         """The store as it is now: this object, which keeps its snapshot, if nothing was committed
-        since, else a new one."""
+        since and no copy has taken its place, else a new one."""
         source, now = self.source.committed()
-        if (now.uuid, now.generation) == (self.uuid, self.generation):
+        is_here = source.directory.is_same(self.directory)
+        # copies of one store that grew on their own have its uuid, and may have one generation
+        if is_here and now.checksum == self.manifest.checksum:
             return self
         return type(self)(source, now, self.cache_bytes, self.check)
 

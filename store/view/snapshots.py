@@ -47,7 +47,7 @@ class Snapshots:
         self._newest = TraceStore.open(path)
         self._later_table = lru_cache(KEPT_TABLES)(self._open_newest)
         self._order = lru_cache(KEPT_ORDERS)(self._order_rows)
-        self._replaced: dict[tuple[str, int], int] = {}
+        self._replaced: dict[tuple[int | None, str], int] = {}
         self.first = self._newest_table()
         self.opened = self._newest.generation
 
@@ -58,8 +58,8 @@ class Snapshots:
         """The number of the state that is committed now: its generation.
 
         A repair may have put another store in this one's place, whose generations start at 0
-        again: its states have numbers from 10^9, so that none is mistaken for one of the first
-        store.
+        again, or a backup may be there, which grew on its own: its states have numbers from 10^9,
+        so that none is mistaken for one of the first store.
         """
         with self._lock:
             self._newest = self._newest.refresh()
@@ -67,10 +67,12 @@ class Snapshots:
 
     def last_seen(self) -> int:
         """The number of the state that was newest when it was last looked for."""
-        state = (self._newest.uuid, self._newest.generation)
-        if self._newest.uuid == self.first.store.uuid:
-            return self._newest.generation
         with self._lock:
+            now, first = self._newest, self.first.store
+            is_later = now is first or now.generation > first.generation
+            if now.uuid == first.uuid and now.directory.is_same(first.directory) and is_later:
+                return now.generation
+            state = (now.directory.inode, now.manifest.checksum)
             return self._replaced.setdefault(state, REPLACED + len(self._replaced))
 
     def table(self, generation: int) -> Table:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from view_traces import client_of, write_traces
 
-from store import Column, FormatError, Schema, TraceStore
+from store import Column, FormatError, Schema, StoreWriter, TraceStore
 from store.transform.subset import read_ids
 from store.view.runs import read_scores
 
@@ -105,6 +105,26 @@ def test_a_store_that_is_gone_keeps_no_other_from_being_shown(odd, tmp_path):
         assert first["generation"] == first["newest"] == 1
         assert second["problem"] is None
     assert client.get("/api/1/1/table").json()["total"] == len(IDS)
+
+
+def test_a_copy_that_grew_on_its_own_is_a_newer_state(tmp_path):
+    """It has the uuid and as many commits, and other labels."""
+    schema = Schema({"label": Column("int8")})
+    path = write_traces(tmp_path / "s.zarr", schema, [("a", {"label": 0})])
+    shutil.copytree(path, tmp_path / "backup.zarr")
+    for copy, label in ((path, 0), (tmp_path / "backup.zarr", 1)):
+        with StoreWriter.open(copy) as writer:
+            writer.append("b", {"label": label})
+    client, reader = client_of([path]), TraceStore.open(path)
+    client.get("/api/stores")
+    path.rename(tmp_path / "old.zarr")
+    (tmp_path / "backup.zarr").rename(path)
+    assert reader.refresh()["b"]["label"] == 1
+    shown = client.get("/api/stores").json()["stores"][0]
+    assert shown["generation"] == 2 != shown["newest"]
+    newest = client.get("/api/stores", params={"newest": "1"}).json()["stores"][0]["newest"]
+    table = client.get(f"/api/0/{newest}/table", params={"columns": "label"}).json()
+    assert table["columns"]["label"] == [0, 1]
 
 
 def test_of_several_trainings_the_mean_is_shown(tmp_path):
