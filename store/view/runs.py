@@ -40,15 +40,34 @@ class Run(NamedTuple):
     store_uuids: frozenset[str] = frozenset()  # of the stores that it was trained on, where known
     # what the ids of each of several stores begin with -> its uuid; {} where none begins so
     prefixes: Mapping[str, str] = {}
+    written: tuple[tuple[int, ...], ...] = ()  # its files, as they were read
+
+    def problem(self) -> str | None:
+        """Why its folder may say other things now than what is shown."""
+        if self.written == _written(self.path):
+            return None
+        return (
+            f"{self.path}: the run was written anew or removed; scores and thresholds are those "
+            "that it had; start the page again"
+        )
+
+
+def _written(directory: Path) -> tuple[tuple[int, ...], ...]:
+    """Which files a run has, and when they were written."""
+    files = (directory / name for name in (FILE, RESULTS_FILE))
+    found = [file.stat() for file in files if file.is_file()]
+    return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
 
 def read_run(directory: Path, name: str) -> Run:
     """Read a finished run; raises what `read_scores` and `read_results` do."""
+    written = _written(directory)
     scores = read_scores(directory)
     content = _load_results(directory)
     results = _methods(content)
     known = thresholds_of(results), layers_of(results)
-    return Run(name, *scores, *known, directory, _store_uuids(content), _prefixes(content))
+    uuids, prefixes = _store_uuids(content), _prefixes(content)
+    return Run(name, *scores, *known, directory, uuids, prefixes, written)
 
 
 def _store_uuids(content: Any) -> frozenset[str]:

@@ -142,7 +142,9 @@ def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, 
     described = []
     names = distinct_names([snapshots.path.resolve() for snapshots in stores])
     for name, snapshots in zip(names, stores, strict=True):
-        newest, problem = newest_state(snapshots)
+        newest, *problems = newest_state(snapshots)
+        problems += [run.problem() for run in snapshots.runs]
+        problem = "; ".join(filter(None, problems)) or None
         shows = newest if request.query_params.get("newest") else snapshots.opened
         uuid = snapshots.table(shows).store.uuid
         runs = [describe_run(run, number, uuid) for number, run in enumerate(snapshots.runs)]
@@ -186,7 +188,7 @@ def newest_state(snapshots: Snapshots) -> tuple[int, str | None]:
     try:
         return snapshots.newest(), None
     except (StoreError, OSError) as error:
-        return snapshots.last_seen(), str(error)
+        return snapshots.last_seen(), f"No newer state can be seen: {error}"
 
 
 def some_rows(asked: Asked) -> dict[str, Any]:

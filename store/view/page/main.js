@@ -308,13 +308,11 @@ async function poll() {
   $("#newer").hidden = !isNewer && !problem;
   $("#newer button").hidden = !isNewer;
   const { generation } = store();
-  if (problem) $("#newer span").textContent = `No newer state can be seen: ${problem}`;
-  else if (newest >= REPLACED)
-    $("#newer span").textContent =
-      "Another store, as a repair makes one, has taken the place of the one shown here.";
-  else
-    $("#newer span").textContent =
-      `This is generation ${generation} of the store; generation ${newest} is there.`;
+  const newer =
+    newest >= REPLACED
+      ? "Another store, as a repair makes one, has taken the place of the one shown here."
+      : `This is generation ${generation} of the store; generation ${newest} is there.`;
+  $("#newer span").textContent = [isNewer && newer, problem].filter(Boolean).join(" ");
 }
 
 async function takeNewer() {

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from view_traces import client_of, write_traces
+from view_traces import client_of, write_run, write_traces
 
 from store import Column, FormatError, Schema, StoreWriter, TraceStore
 from store.transform.subset import read_ids
@@ -125,6 +125,19 @@ def test_a_copy_that_grew_on_its_own_is_a_newer_state(tmp_path):
     newest = client.get("/api/stores", params={"newest": "1"}).json()["stores"][0]["newest"]
     table = client.get(f"/api/0/{newest}/table", params={"columns": "label"}).json()
     assert table["columns"]["label"] == [0, 1]
+
+
+def test_a_run_that_was_trained_again_is_said(odd, tmp_path):
+    """Its scores stay those that were read; so it is if the run is gone."""
+    run = write_run(tmp_path / "run", ["trace_id", "gvae"], [[IDS[0], 1]])
+    client = client_of([odd], [run])
+    assert client.get("/api/stores").json()["stores"][0]["problem"] is None
+    for change in (lambda: (run / "results.json").write_text("{}"), lambda: shutil.rmtree(run)):
+        change()
+        problem = client.get("/api/stores").json()["stores"][0]["problem"]
+        assert problem.startswith(f"{run}: the run was written anew or removed")
+    table = client.get("/api/0/1/table", params={"columns": "score_gvae"}).json()
+    assert table["columns"]["score_gvae"][0] == 1
 
 
 def test_of_several_trainings_the_mean_is_shown(tmp_path):
