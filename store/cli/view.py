@@ -1,5 +1,6 @@
 """`python -m store view`: a page to look at traces."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -85,6 +86,8 @@ class View(Command):
         if self.export is not None:
             self.check_ending(self.export)
         stores = open_stores(self.sources, self.run_folders)
+        for problem in filter(None, (run.problem() for run in stores[0].runs)):
+            say(f"warning: {problem}", file=sys.stderr)
         tokenizer = None
         if self.tokenizer is not None:
             from store.view.tokenizers import read_tokenizer

@@ -15,6 +15,7 @@ from store.errors import FormatError, SchemaError
 from store.read.joined.joined_store import JOINED
 from store.read.store import TraceStore
 from store.text_records import name_file
+from store.view.scores import roc
 
 __all__ = ["Run", "check_run", "join_runs", "layers_of", "read_results", "read_run"]
 __all__ += ["read_scores", "thresholds_of"]
@@ -24,6 +25,7 @@ FILE = "scores.csv"
 RESULTS_FILE = "results.json"
 MAX_RESULTS_BYTES = 64 * 1024 * 1024
 GROUPS = ("models", "baselines")  # of results
+ROUNDING = 1e-9  # of an AUROC
 BLOCK_LINES = 256  # read at once; more, and Python's garbage collector goes through them again
 
 
@@ -41,15 +43,25 @@ class Run(NamedTuple):
     # what the ids of each of several stores begin with -> its uuid; {} where none begins so
     prefixes: Mapping[str, str] = {}
     written: tuple[tuple[int, ...], ...] = ()  # its files, as they were read
+    fault: str | None = None  # how its scores differ from those of its results
 
     def problem(self) -> str | None:
-        """Why its folder may say other things now than what is shown."""
+        """Why its scores may not be those of its results, or of its folder now."""
         if self.written == _written(self.path):
-            return None
+            return self.fault
         return (
             f"{self.path}: the run was written anew or removed; scores and thresholds are those "
             "that it had; start the page again"
         )
+
+
+class Scored(NamedTuple):
+    """What the file of scores of a run has."""
+
+    ids: list[str]
+    scores: dict[str, np.ndarray]  # `score_NAME` -> float64 (len(ids),), NaN: no score
+    splits: np.ndarray  # texts (len(ids),)
+    labels: np.ndarray
 
 
 def _written(directory: Path) -> tuple[tuple[int, ...], ...]:
@@ -62,12 +74,36 @@ def _written(directory: Path) -> tuple[tuple[int, ...], ...]:
 def read_run(directory: Path, name: str) -> Run:
     """Read a finished run; raises what `read_scores` and `read_results` do."""
     written = _written(directory)
-    scores = read_scores(directory)
+    scored = read_scores(directory)
     content = _load_results(directory)
     results = _methods(content)
     known = thresholds_of(results), layers_of(results)
     uuids, prefixes = _store_uuids(content), _prefixes(content)
-    return Run(name, *scores, *known, directory, uuids, prefixes, written)
+    fault = _find_fault(directory / FILE, scored, content)
+    scores = {column: values.astype(np.float32) for column, values in scored.scores.items()}
+    return Run(name, scored.ids, scores, *known, directory, uuids, prefixes, written, fault)
+
+
+def _find_fault(path: Path, scored: Scored, content: Any) -> str | None:
+    """How a file of scores differs from what the results say of it, as one that was cut does."""
+    is_test = scored.splits == "test"
+    labels = (scored.labels == "1")[is_test]
+    for split in ("train", "val", "test"):
+        expected = _part(_part(content, "split"), split).get("rows")
+        found = int(np.sum(scored.splits == split))
+        if isinstance(expected, int) and found != expected:
+            return (
+                f"{path}: expected {expected} traces of {split}, as in its results, found {found}"
+            )
+    for name, entry in _methods(content).items():
+        area = _finite(_part(entry, "test").get("auroc"))
+        scores = scored.scores.get(column_name(name))
+        is_mean = len(_numbers(entry, "runs")) > 1  # the results have the mean of the AUROCs
+        curve = None if scores is None or is_mean else roc(scores[is_test], labels)
+        if area is not None and curve is not None and abs(curve.auroc - area) > ROUNDING:
+            found_areas = f"{area:.4f}, as in its results, found {curve.auroc:.4f}"
+            return f"{path}: expected scores of {name} of AUROC {found_areas}"
+    return None
 
 
 def _store_uuids(content: Any) -> frozenset[str]:
@@ -96,11 +132,10 @@ def _ids_in(store: TraceStore, run: Run) -> list[str]:
     ]
 
 
-def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+def read_scores(directory: Path) -> Scored:
     """Read the file `scores.csv` of a finished run.
 
-    Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Of
-    several trainings it is their mean; the columns of each, NAME-seedN, are left out. Letters,
+    Of several trainings it has their mean; the columns of each, NAME-seedN, are left out. Letters,
     digits and `_` of a detector's name are kept, so that a filter can name it. Raises NotFoundError
     or FormatError if there is no such file, or it is not what a run writes.
     """
@@ -117,14 +152,18 @@ def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
             )
         _check_names(path, header, names)
         ids: list[str] = []
-        parts = {name: [np.zeros(0, np.float32)] for name in names}
+        parts = {name: [np.zeros(0)] for name in names}
+        keys = {name: [np.zeros(0, "U5")] for name in ("split", "label")}
         # blocks become numbers at once: a million lines as lists take ten times as long
         while block := list(islice(lines, BLOCK_LINES)):
             cells = dict(zip(header, zip(*block, strict=True), strict=True))
             ids.extend(cells["trace_id"])
             for name in names:
                 parts[name].append(_parse(path, name, cells[name]))
-    return ids, {column_name(name): np.concatenate(part) for name, part in parts.items()}
+            for name, key in keys.items():
+                key.append(np.array(cells.get(name, [""] * len(block)), "U5"))
+    scores = {column_name(name): np.concatenate(part) for name, part in parts.items()}
+    return Scored(ids, scores, *map(np.concatenate, keys.values()))
 
 
 def _is_of_seed(name: str, header: Sequence[str]) -> bool:
@@ -168,7 +207,7 @@ def column_name(name: str) -> str:
 
 def _parse(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
     try:
-        return np.array([cell or "nan" for cell in cells], np.float32)
+        return np.array([cell or "nan" for cell in cells], np.float64)
     except ValueError as error:
         raise FormatError(f"{path}, column {name!r}: expected numbers, found: {error}") from error
 

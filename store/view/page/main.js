@@ -420,6 +420,7 @@ async function start() {
   await showTable();
   await showSide();
   document.body.dataset.ready = "1";
+  await poll();
   setInterval(poll, POLL_MS);
   addEventListener("focus", poll); // someone has come back to the page
 }

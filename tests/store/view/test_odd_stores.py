@@ -1,5 +1,6 @@
 """Stores and runs with unusual columns and ids, and stores that are gone."""
 
+import json
 import shutil
 
 import numpy as np
@@ -138,6 +139,28 @@ def test_a_run_that_was_trained_again_is_said(odd, tmp_path):
         assert problem.startswith(f"{run}: the run was written anew or removed")
     table = client.get("/api/0/1/table", params={"columns": "score_gvae"}).json()
     assert table["columns"]["score_gvae"][0] == 1
+
+
+CUT = {"split": {"test": {"rows": 5}}}
+OTHERS = {"split": {"test": {"rows": 4}}, "models": {"gvae": {"test": {"auroc": 1.0}}}}
+
+
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        (CUT, "expected 5 traces of test, as in its results, found 4"),
+        (OTHERS, "expected scores of gvae of AUROC 1.0000, as in its results, found 0.7500"),
+        (OTHERS | {"models": {"gvae": {"test": {"auroc": 0.75}}}}, None),
+    ],
+)
+def test_scores_that_are_not_those_of_the_results_are_said(odd, tmp_path, results, said):
+    """As of a file that was cut or edited."""
+    header = ["trace_id", "split", "label", "gvae"]
+    lines = [[IDS[i], "test", i % 2, score] for i, score in enumerate([0.2, 0.3, 0.4, 0.5])]
+    run = write_run(tmp_path / "run", header, [*lines, [IDS[4], "train", 1, ""]])
+    (run / "results.json").write_text(json.dumps(results))
+    (shown,) = client_of([odd], [run]).get("/api/stores").json()["stores"]
+    assert shown["problem"] == (said and f"{run}/scores.csv: {said}")
 
 
 def test_of_several_trainings_the_mean_is_shown(tmp_path):
