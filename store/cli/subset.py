@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.cli import shared_options
-from store.cli.arguments import path
+from store.cli.arguments import path, whole
 from store.cli.command import Command, argument, option
 from store.cli.merge import check_new_space
 from store.cli.progress import Progress
@@ -60,7 +60,7 @@ class Subset(Command):
     tag: str | None = option(
         "traces that were tagged so on the page: in STORE.notes.csv", "TAG", either="which"
     )
-    seed: int = option("seed of --split", "N", int, 0)
+    seed: int = option("seed of --split", "N", whole(0, 2**31 - 1), 0)
     where: str | None = shared_options.where(
         "traces to take; with one of the others, of those it names"
     )

@@ -43,6 +43,15 @@ def test_an_unknown_split_is_refused(asked):
         rows_of_split(asked, "dev", seed=3)
 
 
+@pytest.mark.parametrize("seed", ["-1", str(2**64)])
+def test_a_seed_that_train_has_not_is_one_line(asked, tmp_path, capsys, seed):
+    argv = ["subset", tmp_path / "o.zarr", asked.path, "--split", "test", "--seed", seed]
+    with pytest.raises(SystemExit, match="2"):
+        main([*map(str, argv)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "argument --seed: expected a whole number from 0 to 2147483647" in line
+
+
 def test_rows_of_questions(asked):
     """All of each question, ascending; a question without a trace is named."""
     assert rows_of_questions(asked, ["q19", "q0"]) == [0, 1, 38, 39]
