@@ -422,8 +422,8 @@ def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> Placed:
 
 def check_header(header: list[str]) -> str:
     """The column of ids; raises LineError for a header without one."""
-    keys = [key for key in KEYS if key in header]
-    if len(keys) != 1 or "split" not in header or len(set(header)) < len(header):
+    keys = [key for key in KEYS if key in header]  # the scores of a run have both
+    if not keys or "split" not in header or len(set(header)) < len(header):
         raise LineError(
             f"expected a header with {' or '.join(KEYS)}, and split, found {header!r:.300}", 1
         )

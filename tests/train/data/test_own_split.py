@@ -185,6 +185,13 @@ def test_a_file_names_questions(store, tmp_path):
     assert splits.shared_questions() == []
 
 
+def test_a_file_of_both_ids_names_traces(store, tmp_path):
+    """As the scores of a run do, whose split it gives again."""
+    rows = [(f"t{i}", WORDS[i % 4], f"q{i // 2}") for i in range(N)]
+    path = write_csv(tmp_path / "s.csv", rows, ("trace_id", "split", "question_id"))
+    assert placed(read(store, split=path)) == {i: WORDS[i % 4] for i in labelled()}
+
+
 def test_what_is_no_split_is_one_line(store, tmp_path, golden_lines):
     """Settings, or the text of a file, which is named with the line."""
     path = tmp_path / "s.csv"
