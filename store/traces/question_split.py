@@ -30,8 +30,9 @@ def normalize_question(text: str) -> str:
     """Bring a question to the form in which questions are compared; "" has none to compare.
 
     Two texts that differ in Unicode form (NFKC, https://unicode.org/reports/tr15), case, white
-    space, invisible characters or punctuation have the same one. Letters keep their accents, and
-    arithmetic its signs, with blanks around them or without.
+    space, invisible characters or punctuation have the same one. But for apostrophes, punctuation
+    is white space: "U.S." is not "US". Letters keep their accents, and arithmetic its signs, with
+    blanks around them or without.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     typed = folded.translate(_TYPED)
