@@ -12,6 +12,7 @@ import torch
 from lightning_fabric import Fabric
 
 from models import BASELINES, CONTROLS, Detector, FittedProbe, Probe
+from store.reports import count, first_ids
 from train.data.batches import TrainingData
 from train.data.questions import Asked
 from train.data.requirements import missing_columns, reader_of
@@ -38,7 +39,14 @@ from train.run.progress import Relay, TrainingBar, TrainingProgress
 from train.run.search import Settings, describe_settings, for_trials, search, values_of
 from train.run.tensorboard import TensorBoardLog
 
-__all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning", "wait_remark"]
+__all__ = [
+    "Trainer",
+    "TrainingHooks",
+    "base_rate_loss",
+    "chance_warning",
+    "joined_warning",
+    "wait_remark",
+]
 
 WAITED = 0.05  # of the time of a training: from there on it is said that it waited for data
 
@@ -169,7 +177,8 @@ class Trainer:
         title = f"{name} seed {seed}"
         if not detector.targets:  # else it learned something else than to rank traces
             floor = base_rate_loss(detector, data)
-            run.warning = chance_warning(title, val, run.history, self.data.splits, floor)
+            of_chance = chance_warning(title, val, run.history, self.data.splits, floor)
+            run.warning = "; ".join(filter(None, (run.warning, of_chance))) or None
         if run.warning is not None:
             self.progress.say(run.warning)
         remark = wait_remark(title, run.wait_seconds, run.seconds)
@@ -268,6 +277,8 @@ class Trainer:
             facts.last_rows = training.n_rows
             added = np.setdiff1d(training.trained, data.splits.train)
             followed = training.data.splits.asked.distinct(added)
+            ever = replace(training.data.splits, train=training.trained)
+            facts.warning = joined_warning(data.splits, ever)
         if data.base_margin is not None:
             facts.start_val_auroc = training.start.val_auroc
         shapes = {role: list(shape) for role, shape in data.item_shapes(detector.columns).items()}
@@ -343,6 +354,23 @@ def chance_warning(
             f"little: {losses}; try {ADVICE}"
         )
     return None
+
+
+def joined_warning(begun: Splits, ever: Splits) -> str | None:
+    """One line on questions of val and test that had been trained on before a new trace showed that
+    they are; None if there are none.
+
+    `begun` are the splits of the beginning; `ever` those of the end, with all rows that were
+    trained on.
+    """
+    joined = sorted({*ever.shared_questions()} - {*begun.shared_questions()})
+    if not joined:
+        return None
+    questions = count(len(joined), "question of val or test was", "questions of val or test were")
+    return (
+        f"warning: {questions} trained on before new traces showed it: their scores say nothing "
+        f"about new questions ({first_ids(joined)})"
+    )
 
 
 def base_rate_loss(detector: Detector, data: TrainingData) -> float | None:

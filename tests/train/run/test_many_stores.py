@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from train.data.splits import read_splits
 from train.errors import DataError
 from train.files import read_json
 from train.fit.loop import Hooks, fit
+from train.run.trainer import joined_warning
 
 QUICK = ["--only=lstm_solo,saplma,mean_logprob"]
 
@@ -391,6 +393,31 @@ def test_a_question_of_val_or_test_stays_there(source, tmp_path):
     assert len(now.store) == 110
     assert now.splits.test.tolist() == data.splits.test.tolist()
     assert now.splits.train.tolist() == data.splits.train.tolist()
+
+
+def test_a_trained_question_that_turns_out_to_be_one_of_test_is_said(tmp_path):
+    """A new trace has the id of one and the text of the other; neither is trained on any more."""
+    columns = {"question_id": Column("utf8"), "question": Column("utf8"), "label": Column("int8")}
+    path = tmp_path / "grows.zarr"
+    with StoreWriter.create(path, Schema(columns)) as writer:
+        for i in range(100):
+            row = {"question_id": f"q{i}", "question": f"number {i}?", "label": i // 2 % 2}
+            writer.append(f"t{i}", row)
+    config = Config(follow=True, schedule="constant")
+    store = TraceStore.open(path)
+    begun = read_splits(store, config)
+    learned, tested = int(begun.train[5]), int(begun.test[2])
+    with StoreWriter.open(path) as writer:
+        row = {"question_id": f"q{learned}", "question": f"number {tested}?", "label": 1}
+        writer.append("new", row)
+    now = TrainingData(store, begun, config).with_new_rows().splits
+    assert not {learned, 100} & {*now.train.tolist()}
+    ever = replace(now, train=np.union1d(begun.train, now.train))
+    said = joined_warning(begun, ever)
+    first = f"q{min(learned, tested)}"
+    assert said.startswith("warning: 1 question of val or test was trained on before new traces")
+    assert said.endswith(f"({first!r})")
+    assert joined_warning(begun, now) is None
 
 
 def test_every_training_goes_on_with_the_split_of_the_run(source, tmp_path):
