@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from store.errors import CorruptError, SchemaError
+from store.errors import CorruptError, NotFoundError, SchemaError
 from store.format.manifest import GROUP_FILE, read_manifest
 
 __all__ = ["PARTIAL", "StoreDirectory", "check_outside", "local_path"]
@@ -84,11 +84,13 @@ class StoreDirectory:
         try:
             status = place.stat()
         except FileNotFoundError as error:
+            if self.now() != place:
+                return self.check()
             raise CorruptError(
                 f"{self.path}: the store is gone; open it where it is now"
             ) from error
         is_other = (status.st_dev, status.st_ino) != (self.device, self.inode)
-        if is_other or self.uuid not in (None, _uuid_at(place)):
+        if is_other or (self.uuid is not None and _uuid_at(place) not in (None, self.uuid)):
             raise CorruptError(
                 f"{self.path}: another store has taken the place of the one that was opened; "
                 "open it again"
@@ -96,12 +98,12 @@ class StoreDirectory:
 
 
 def _uuid_at(place: Path) -> str | None:
-    """The uuid of the store in a directory; None if its manifest is gone."""
+    """The uuid of the store in a directory; None if no manifest is there, or it has moved since."""
     try:
         status = (place / GROUP_FILE).stat()
-    except OSError:
+        return _read_uuid(place, (status.st_ino, status.st_mtime_ns, status.st_size))
+    except (OSError, NotFoundError):
         return None
-    return _read_uuid(place, (status.st_ino, status.st_mtime_ns, status.st_size))
 
 
 @lru_cache(64)

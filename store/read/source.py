@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from store.errors import NotFoundError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest, read_manifest
 from store.read.arrays.array import Array
@@ -99,7 +100,13 @@ class StoreSource:
 
     def committed(self) -> "tuple[StoreSource, Manifest]":
         """The source as it is now, and what is committed there."""
-        return open_directory(self.directory.now())
+        place = self.directory.now()
+        try:
+            return open_directory(place)
+        except NotFoundError:
+            if self.directory.now() == place:
+                raise
+            return self.committed()  # a build was finished in between
 
 
 def address_of(path: object) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 from oracle import SCHEMA, write_store
 
 from store import CorruptError, StoreWriter, TraceStore
+from store.read import directory
 from store.read import source as reading
 from store.read.directory import StoreDirectory
 
@@ -103,3 +104,25 @@ def test_an_exchange_while_a_store_is_opened_is_seen(tmp_path, rows, monkeypatch
     monkeypatch.undo()
     with pytest.raises(CorruptError, match="another store has taken the place"):
         store.read([0], ["tokens"])
+
+
+@pytest.mark.parametrize("module", [reading, directory])
+def test_a_build_that_is_finished_as_its_manifest_is_read_is_followed(
+    tmp_path, rows, monkeypatch, module
+):
+    """By `refresh`, and by what opens a file."""
+    whole, partial = tmp_path / "s.zarr", tmp_path / "s.zarr.partial"
+    write_store(partial, SCHEMA, rows[:20])
+    store = TraceStore.open(partial)
+    read_manifest = module.read_manifest
+
+    def finish_and_read(path):
+        if partial.exists():
+            partial.rename(whole)
+        return read_manifest(path)
+
+    monkeypatch.setattr(module, "read_manifest", finish_and_read)
+    if module is reading:
+        store = store.refresh()
+    assert store.read([3], ["label"])["label"].tolist() == [rows[3][1]["label"]]
+    assert store.location == str(whole)
