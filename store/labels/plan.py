@@ -19,11 +19,20 @@ from store.format.schema import TRACE_ID, Column, Schema
 from store.labels.backup import Backup, read_backup, write_backup
 from store.labels.grading import LABEL_OF_RULE, label_column_name
 from store.labels.report import LabelCounts
-from store.labels.rule import UNLABELLED, Labels, ScoreTable
+from store.labels.rule import UNLABELLED, Labels, ScoreTable, is_given
 from store.read.questions import QUESTION_ID, read_texts
 from store.read.store import TraceStore
 from store.reports import first_ids
-from store.traces.label_keys import LABEL_KEYS, LABEL_NAMES_KEY, LABEL_RULES_KEY, LABELS_BEFORE
+from store.traces.label_keys import (
+    LABEL_KEYS,
+    LABEL_NAMES_KEY,
+    LABEL_RULES_KEY,
+    LABELS_BEFORE,
+    RULE_BEFORE_KEY,
+    RULE_KEY,
+    THRESHOLD_KEY,
+)
+from store.traces.origin import records_of
 from store.write.writer import StoreWriter
 
 __all__ = ["LabelPlan", "commit_labels", "label_columns", "plan_labels", "plan_undo", "read_labels"]
@@ -76,8 +85,8 @@ class LabelPlan:
         """Whether anything differs from what the store has."""
         store = self.store
         keys = (
-            "label_rule",
-            "score_threshold",
+            RULE_KEY,
+            THRESHOLD_KEY,
             LABEL_RULES_KEY,
             LABEL_NAMES_KEY,
         )  # not the rule of earlier labels
@@ -175,15 +184,22 @@ def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[
 
 def _check_scale(store: TraceStore, table: ScoreTable, kept: NDArray[np.float64]) -> None:
     """Raise SchemaError if scores that stay have another threshold: a column has one scale."""
-    before = store.provenance.get("score_threshold")
     after = table.stored_threshold
+    others = sorted(_thresholds(store.provenance) - {after})
     n_kept = int((~np.isnan(kept)).sum())
-    if table.kind == "score" and n_kept and isinstance(before, int | float) and before != after:
+    if table.kind == "score" and n_kept and others:
+        before = " and ".join(f"{threshold:g}" for threshold in others)
         raise SchemaError(
             f"{store.path}: {n_kept:,} traces that the file does not list keep scores whose "
-            f"threshold is {before:g}, and these are stored with {after:g}: one column cannot hold "
+            f"threshold is {before}, and these are stored with {after:g}: one column cannot hold "
             "both; give the same --score-threshold, scores of all traces, or --replace-all"
         )
+
+
+def _thresholds(provenance: Mapping[str, Any]) -> set[float]:
+    """The thresholds of a store's scores: several of a merged store's, where its parts differ."""
+    found = (record.get(THRESHOLD_KEY) for record in records_of(provenance))
+    return {threshold for threshold in found if isinstance(threshold, int | float)}
 
 
 def _new_provenance(
@@ -194,17 +210,24 @@ def _new_provenance(
 ) -> dict[str, Any]:
     """The provenance with the rule of the new labels, and of those that other rows keep."""
     new = {key: value for key, value in old.items() if key not in LABEL_KEYS}
-    new["label_rule"] = table.rule
+    new[RULE_KEY] = table.rule
     if np.any(other_labels != UNLABELLED):
         n_listed = n_rows - len(other_labels)
-        new["label_rule"] += f"; of {n_listed:,} of {n_rows:,} traces, the others keep their labels"
-        if "score_threshold" in old:
-            new["score_threshold"] = old["score_threshold"]
-        if "label_rule" in old:
-            new["label_rule_before"] = old["label_rule"]
+        new[RULE_KEY] += f"; of {n_listed:,} of {n_rows:,} traces, the others keep their labels"
+        thresholds = _thresholds(old)
+        if len(thresholds) == 1:
+            [new[THRESHOLD_KEY]] = thresholds
+        new[RULE_BEFORE_KEY] = _rule_before(old)
     if table.kind == "score":
-        new["score_threshold"] = table.stored_threshold
+        new[THRESHOLD_KEY] = table.stored_threshold
     return new
+
+
+def _rule_before(old: Mapping[str, Any]) -> str:
+    """The rule of labels that stay; if any of them came with the answers, that."""
+    keys = (RULE_KEY, RULE_BEFORE_KEY)
+    rules = [str(record[key]) for record in records_of(old) for key in keys if key in record]
+    return next(filter(is_given, rules), rules[0] if rules else "not recorded")
 
 
 def plan_undo(store: TraceStore) -> LabelPlan:

@@ -14,10 +14,16 @@ from store.errors import SchemaError
 from store.format.schema import TRACE_ID
 from store.labels.grading import Case, Grade, Grader, asked_and_judged, count_verdicts
 from store.labels.plan import LabelPlan, plan_labels
-from store.labels.rule import AS_GIVEN, ScoreTable
+from store.labels.rule import ScoreTable, is_given
 from store.read.store import TraceStore
 from store.reports import count
-from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY
+from store.traces.label_keys import (
+    LABEL_RULES_KEY,
+    NORMALIZATION_KEY,
+    RULE_BEFORE_KEY,
+    RULE_KEY,
+)
+from store.traces.origin import records_of
 
 __all__ = ["plan_rules", "stored_cases"]
 
@@ -70,7 +76,7 @@ def plan_rules(
         source,
         threshold=grader.threshold,
         by_trace=scores,
-        rule_text=described["label_rule"],
+        rule_text=described[RULE_KEY],
     )
     plan = plan_labels(store, table, replace_all=replace_all)
     provenance = dict(plan.provenance)
@@ -125,7 +131,9 @@ def _labels_by_rule(grades: Sequence[Grade], grader: Grader) -> dict[str, NDArra
 
 def _check_not_given(store: TraceStore) -> None:
     """Raise SchemaError where labels of people would be lost to a rule."""
-    if str(store.provenance.get("label_rule", "")).startswith(AS_GIVEN):
+    records = records_of(store.provenance)
+    rules = (str(record.get(key)) for record in records for key in (RULE_KEY, RULE_BEFORE_KEY))
+    if any(map(is_given, rules)):
         raise SchemaError(
             f"{store.path}: its labels came with the answers, and a rule would replace them; add "
             "--replace-all if it shall, or extract again with several --labels, which keeps them "

@@ -26,6 +26,7 @@ __all__ = [
     "Labels",
     "ScoreTable",
     "check_agreement",
+    "is_given",
     "label_scores",
 ]
 
@@ -41,6 +42,11 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     """
     scores = np.asarray(scores)
     return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)
+
+
+def is_given(rule: str) -> bool:
+    """Whether a recorded rule is of labels that came with the answers."""
+    return rule.startswith(AS_GIVEN)
 
 
 def check_agreement(given: Iterable[tuple[str, object, object]], threshold: float) -> None:

@@ -11,7 +11,10 @@ __all__ = [
     "LABEL_NAMES_KEY",
     "LABEL_RULES_KEY",
     "NORMALIZATION_KEY",
+    "RULE_BEFORE_KEY",
     "RULE_COLUMN",
+    "RULE_KEY",
+    "THRESHOLD_KEY",
     "VERDICTS",
     "without_labelling",
     "without_rule_columns",
@@ -21,8 +24,11 @@ T = TypeVar("T")
 
 VERDICTS = "judge_verdicts"  # how often a judge of the answers said what
 NORMALIZATION_KEY = "label_normalization"  # how texts of answers and references are compared
+RULE_KEY = "label_rule"
+RULE_BEFORE_KEY = "label_rule_before"  # of rows that kept their labels
+THRESHOLD_KEY = "score_threshold"
 # of the columns `label` and `score`
-LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold", NORMALIZATION_KEY, VERDICTS)
+LABEL_KEYS = (RULE_KEY, RULE_BEFORE_KEY, THRESHOLD_KEY, NORMALIZATION_KEY, VERDICTS)
 LABEL_RULES_KEY = "label_rules"  # the rules of the columns `label_RULE`, and the judge among them
 LABEL_NAMES_KEY = "label_names"  # what 0 and 1 are called: {"0": "right", "1": "hallucination"}
 RULE_COLUMN = "label_"  # begins the names of those columns

@@ -10,6 +10,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from store.traces.label_keys import (
+    LABEL_KEYS,
+    LABEL_NAMES_KEY,
+    LABEL_RULES_KEY,
+    RULE_BEFORE_KEY,
+    RULE_KEY,
+)
+
 __all__ = [
     "COMMON",
     "FINAL_NORM",
@@ -96,15 +104,37 @@ def as_compared(
 
 
 def records_of(provenance: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """The provenance of a store, or of each store that it was merged from, through all merges."""
+    """The provenance of a store, or of each store that it was merged from, through all merges.
+
+    Where a merged store was labelled again, its records say so: as its own labels came about, and
+    as those of its parts did, if some rows kept them.
+    """
     parts = provenance.get(PARTS) if provenance.get("source") == "merge" else None
     if isinstance(parts, list) and parts and all(isinstance(part, dict) for part in parts):
         common = provenance.get(COMMON)
         shared = common if isinstance(common, dict) else {}
         for part in parts:
-            yield from records_of({**shared, **part})
+            for record in records_of({**shared, **part}):
+                yield from _labelled_again(record, provenance)
     else:
         yield provenance
+
+
+def _labelled_again(
+    record: Mapping[str, object], merged: Mapping[str, object]
+) -> Iterator[dict[str, object]]:
+    """The record of a part with the labels that the merged store was given since."""
+    part = dict(record)
+    if LABEL_NAMES_KEY in merged:
+        part[LABEL_NAMES_KEY] = merged[LABEL_NAMES_KEY]
+    before, added = part.get(LABEL_RULES_KEY), merged.get(LABEL_RULES_KEY)
+    if isinstance(added, dict):
+        part[LABEL_RULES_KEY] = (before if isinstance(before, dict) else {}) | added
+    if RULE_KEY not in merged or RULE_BEFORE_KEY in merged:
+        yield part
+    if RULE_KEY in merged:
+        rest = {key: value for key, value in part.items() if key not in LABEL_KEYS}
+        yield rest | {key: merged[key] for key in LABEL_KEYS if key in merged}
 
 
 def share_equal(

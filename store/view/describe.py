@@ -67,9 +67,12 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
 
 
 def label_names(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """What the labels 0 and 1 mean, as the store says it, else as every trace's labels do."""
-    given = provenance.get(LABEL_NAMES_KEY)
-    known = given if isinstance(given, Mapping) else {}
+    """What the labels 0 and 1 mean, as the store says it, else as every trace's labels do.
+
+    Stores that were merged have to say the same.
+    """
+    first, *others = (record.get(LABEL_NAMES_KEY) for record in records_of(provenance))
+    known = first if isinstance(first, Mapping) and all(one == first for one in others) else {}
     return {label: str(known.get(label, usual)) for label, usual in LABELS.items()}
 
 

@@ -26,9 +26,11 @@ from store.cli.main import main
 from store.labels.notes import write_note
 from store.labels.plan import commit_labels, plan_labels, read_labels
 from store.labels.report import label_lines
-from store.labels.rule import ScoreTable
+from store.labels.rule import AS_GIVEN, ScoreTable
+from store.traces.label_keys import RULE_KEY as RULE
 from store.traces.notes import Note, notes_path, read_notes
 from store.transform.merge import merge_stores
+from store.view.describe import label_names
 from store.write.build import build_store
 
 COLUMNS = {"question_id": Column("utf8"), "score": Column("float32"), "label": Column("int8")}
@@ -132,6 +134,23 @@ def test_classes_are_named(path, label, capsys):
     with pytest.raises(SystemExit):
         label("trace_id,label\nq0,0\n", "--class-names", "one")
     assert "expected two names, of label 0 and of label 1" in capsys.readouterr().err
+
+
+def test_classes_of_merged_stores_keep_their_names(tmp_path):
+    """If all parts have the same ones, or once the merged store is given some."""
+    names, usual = {"0": "faithful", "1": "made up"}, {"0": "right", "1": "hallucination"}
+    named = [
+        make_store(tmp_path / f"{i}", {"label": "int8"}, {f"t{i}": {"label": 0}}, provenance)
+        for i, provenance in enumerate([{"label_names": names}, {"label_names": names}, {}])
+    ]
+    same = merge_stores(tmp_path / "same", named[:2], lambda done: None)
+    mixed = merge_stores(tmp_path / "mixed", named, lambda done: None)
+    assert label_names(same.provenance) == names
+    assert label_names(mixed.provenance) == usual
+    (tmp_path / "f.csv").write_text("trace_id,label\nt0,1\n")
+    options = ["--scores", str(tmp_path / "f.csv"), "--class-names", "faithful,made up"]
+    assert main(["label", str(mixed.path), *options]) == 0
+    assert label_names(TraceStore.open(mixed.path).provenance) == names
 
 
 def test_notes_that_are_not_there(path, label, capsys):
@@ -408,6 +427,55 @@ def test_labelled_stores_merge_with_others(tmp_path, path, label):
     stores = map(TraceStore.open, (path, write(tmp_path / "other.zarr", first=5)))
     merged = merge_stores(tmp_path / "m.zarr", [*stores], lambda done: None)
     assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
+
+
+def merged_with_given(folder, first="exact", other=f"{AS_GIVEN}, else: exact"):
+    """A merged store of two, whose labels came about by these rules; its path."""
+    texts = dict.fromkeys(["question", "answer", "references"], "utf8")
+    stores = []
+    for name, rule in (("a", first), ("b", other)):
+        row = {"question": "Capital?", "answer": "Rome", "references": '["Paris"]', "label": 0}
+        rows = {f"{name}{i}": row for i in range(2)}
+        stores.append(make_store(folder / name, texts | {"label": "int8"}, rows, {RULE: rule}))
+    return merge_stores(folder / "m.zarr", stores, lambda done: None).path
+
+
+def test_labels_that_came_with_the_answers_of_a_part_are_not_replaced(tmp_path, capsys):
+    """A merged store says of its parts how they were labelled; so after labels of a few."""
+    path = merged_with_given(tmp_path)
+    for corrected in (None, "b0", "a0"):
+        if corrected:
+            set_labels(path, ScoreTable("f", "label", "label", by_trace={corrected: 1}))
+        before = state(path)
+        assert main(["label", str(path), "--labels", "exact"]) == 2
+        assert "its labels came with the answers" in capsys.readouterr().err
+        assert state(path) == before
+    assert main(["label", str(path), "--labels", "exact", "--replace-all"]) == 0
+    assert state(path)[1] == [1] * 4
+    assert main(["label", str(path), "--labels", "contains"]) == 0
+
+
+def test_labels_that_came_with_the_answers_stay_so_after_corrections(tmp_path, capsys):
+    """Two corrections by hand, and the other labels are still not replaced by a rule."""
+    path = merged_with_given(tmp_path).with_name("b")
+    for i in range(2):
+        set_labels(path, ScoreTable(f"f{i}", f"c{i}", "label", by_trace={"b1": i}))
+        assert main(["label", str(path), "--labels", "exact"]) == 2
+        assert "its labels came with the answers" in capsys.readouterr().err
+    assert state(path)[1] == [0, 1]
+
+
+def test_a_merged_store_has_one_scale(tmp_path, path):
+    """Its parts say the threshold of the scores that stay, also after labels of a few."""
+    parts = [TraceStore.open(path), TraceStore.open(write(tmp_path / "other.zarr", first=5))]
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None).path
+    for table in (None, ScoreTable("f", "label", "label", by_trace={"q0": 1.0})):
+        if table:
+            set_labels(merged, table)
+        with pytest.raises(SchemaError, match=r"threshold is 0\.5, and these"):
+            set_labels(merged, {"q1": 80.0}, 40)
+    set_labels(merged, {"q1": 0.25})
+    assert state(merged)[1][:4] == [1, 1, 1, 1]
 
 
 def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):

@@ -28,5 +28,17 @@ def test_stores_that_were_merged():
     assert described == {"model": "a; b", "questions": "5"}
 
 
+def test_stores_that_were_labelled_after_they_were_merged():
+    """The rule of their labels is the new one; both, where some rows kept their labels."""
+    merged = {"source": "merge", "stores": [{"model": "a"}, {}], "common": {"label_rule": "old"}}
+    for again, text in (
+        ({}, "old"),
+        ({"label_rule": "new"}, "new"),
+        ({"label_rule": "new", "label_rule_before": "old"}, "old; new"),
+    ):
+        for provenance in (merged | again, {"source": "merge", "stores": [merged | again]}):
+            assert describe_traces(provenance) == {"model": "a", "labels": text}
+
+
 def test_nothing_recorded():
     assert describe_traces({}) == {}
