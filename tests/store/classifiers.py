@@ -5,11 +5,15 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForSequenceClassification,
+    XLNetConfig,
+    XLNetForSequenceClassification,
 )
 
 SENTENCES = "What is the capital of France , Spain ? It was not Paris London Madrid a city . ! 1 2"
@@ -75,6 +79,40 @@ def build_decoder_classifier(pad_token_id):
         label2id={label: i for i, label in enumerate(LABELS)},
     )
     return LlamaForSequenceClassification(config).eval()
+
+
+def build_absolute_decoder(pad_token_id):
+    """A GPT-2, which numbers positions from the left and classifies by its last token."""
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(SPECIAL) + len(WORDS),
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        n_positions=64,
+        initializer_range=1.0,
+        pad_token_id=pad_token_id,
+        id2label=dict(enumerate(LABELS)),
+        label2id={label: i for i, label in enumerate(LABELS)},
+    )
+    return GPT2ForSequenceClassification(config).eval()
+
+
+def build_last_place_classifier(pad_token_id):
+    """An XLNet, which classifies by its last place."""
+    torch.manual_seed(0)
+    config = XLNetConfig(
+        vocab_size=len(SPECIAL) + len(WORDS),
+        d_model=16,
+        n_layer=1,
+        n_head=2,
+        d_inner=16,
+        initializer_range=1.0,
+        pad_token_id=pad_token_id,
+        id2label=dict(enumerate(LABELS)),
+        label2id={label: i for i, label in enumerate(LABELS)},
+    )
+    return XLNetForSequenceClassification(config).eval()
 
 
 def build_one_type_classifier():

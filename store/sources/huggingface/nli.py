@@ -45,8 +45,13 @@ class HuggingFaceNli(BatchedModel):
         name: str | None = None,
     ) -> None:
         # a decoder finds the last token by the padding, and has no batches without
-        size = batch_size if tokenizer.pad_token_id is not None else 1
-        super().__init__(model, tokenizer, size, name)
+        padding = tokenizer.pad_token_id
+        super().__init__(model, tokenizer, batch_size if padding is not None else 1, name)
+        if padding is not None:
+            model.config.get_text_config().pad_token_id = padding
+        # behind the text, where it moves no position, but for XLNet, which reads the last place
+        is_last = getattr(model.config, "summary_type", None) == "last"
+        self._padding_side = "left" if is_last else "right"
         labels: dict[Any, str] = model.config.id2label or {}
         self.entailment, self.contradiction = find_labels(labels, self.name)
         self.longest = _longest_input(model, tokenizer)
@@ -96,7 +101,9 @@ class HuggingFaceNli(BatchedModel):
         if len(inputs) == 1:
             tensors = {name: torch.tensor([ids]) for name, ids in inputs[0].items()}
         else:
-            tensors = dict(self.tokenizer.pad(list(inputs), return_tensors="pt"))
+            side = self._padding_side
+            padded = self.tokenizer.pad(list(inputs), padding_side=side, return_tensors="pt")
+            tensors = dict(padded)
         largest = int(tensors["input_ids"].max())
         if largest >= self.n_ids:
             raise SchemaError(

@@ -9,8 +9,10 @@ import torch
 from classifiers import (
     LABELS,
     WORDS,
+    build_absolute_decoder,
     build_classifier,
     build_decoder_classifier,
+    build_last_place_classifier,
     build_one_type_classifier,
     build_pair_tokenizer,
     save_classifier,
@@ -97,6 +99,20 @@ def test_a_decoder_without_padding_is_asked_pair_by_pair(tokenizer):
     together = HuggingFaceNli(build_decoder_classifier(tokenizer.pad_token_id), tokenizer)
     for one, other in zip(alone.infer(PAIRS), together.infer(PAIRS), strict=True):
         assert one.contradiction == pytest.approx(other.contradiction, rel=1e-4)
+
+
+def test_the_size_of_a_batch_decides_nothing():
+    """Whatever side a tokenizer pads, and whatever the configuration says of the padding."""
+    padding_left = build_pair_tokenizer()
+    padding_left.padding_side = "left"
+    for build in (build_absolute_decoder, build_last_place_classifier):
+        model = build(pad_token_id=padding_left.unk_token_id)
+        alone, together = (
+            HuggingFaceNli(model, padding_left, batch_size=n).infer(PAIRS) for n in (1, 8)
+        )
+        for one, other in zip(alone, together, strict=True):
+            assert one.entails == other.entails
+            assert one.contradiction == pytest.approx(other.contradiction, rel=1e-4)
 
 
 def test_a_model_of_one_type_of_tokens(tokenizer):
