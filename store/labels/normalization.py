@@ -36,8 +36,8 @@ _SIGN = "\ue000"  # the sign of a number, while hyphens become spaces
 _CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee"}
 _SYMBOL = f"([{''.join(_CURRENCIES)}])"
 _AMOUNT = rf"({_SIGN}?\.?\d(?:[\d.]*\d)?(?:\s(?:hundred|thousand|million|billion|trillion)\b)?)"
-_MONEY = re.compile(rf"{_SYMBOL}\s?{_AMOUNT}")
-_MONEY_LAST = re.compile(rf"{_AMOUNT}\s?{_SYMBOL}(?!\s?{_SIGN}?\.?\d)")
+_MONEY = re.compile(rf"(?<!\d){_SYMBOL}\s?{_AMOUNT}")  # behind a digit it is of that number
+_MONEY_LAST = re.compile(rf"{_AMOUNT}\s?{_SYMBOL}")
 _SIGNED_MONEY = re.compile(rf"(?<![\w)\].])-{_SYMBOL}(?=\.?\d)")
 _MINUS = re.compile(r"\bminus\s+(?=\.?\d)")
 _SIGNED = re.compile(r"(?<![\w)\].])-(?=\.?\d)")
