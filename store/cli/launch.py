@@ -17,7 +17,7 @@ from store.importers.files import check_apart, digest_given
 from store.launch.completed_parts import JobKey, Part, numbers_text
 from store.launch.driver import Parts, find_whole, held
 from store.launch.engine import ENGINES, Workers, open_engine
-from store.launch.job import Job, arguments_digest, file_digest, parts_folder
+from store.launch.job import Job, arguments_digest, parts_folder, questions_digest
 from store.launch.slurm import submit, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
@@ -175,7 +175,7 @@ def _present_inputs(args: Command) -> tuple[str, int, str]:
     Raises StoreError if there are none, or no such file.
     """
     if isinstance(args, Extract):
-        return file_digest(args.questions), len(read_asked(args).questions), "questions"
+        return questions_digest(args.questions), len(read_asked(args).questions), "questions"
     given, _ = find_sources(args)
     return digest_given(given), len(given), "files"
 

@@ -14,7 +14,7 @@ from store.labels import answer_scores
 from store.labels.rule import ScoreTable
 from store.labels.score_file import read_scores
 from store.launch.completed_parts import Record, publish
-from store.launch.job import arguments_digest, file_digest
+from store.launch.job import arguments_digest, questions_digest
 from store.read.store import TraceStore
 from store.reports import say
 
@@ -164,7 +164,7 @@ def publish_part(args: Command, store: TraceStore, n_left_out: int) -> None:
     if n_parts == 1:
         return
     if args.command == "extract":
-        inputs = file_digest(args.questions)
+        inputs = questions_digest(args.questions)
     else:  # their names, sizes and times, those of the other parts included
         inputs = str(store.provenance["files_sha256"])
     record = Record(

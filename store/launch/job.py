@@ -9,8 +9,9 @@ from pathlib import Path
 
 from store.extras import version_text
 from store.launch.completed_parts import JobKey
+from store.sources.questions.files import RAGTRUTH_SOURCES
 
-__all__ = ["Job", "Task", "arguments_digest", "file_digest", "parts_folder"]
+__all__ = ["Job", "Task", "arguments_digest", "file_digest", "parts_folder", "questions_digest"]
 
 # what is recorded by itself; then where a part goes and how it is computed, which may differ from
 # worker to worker
@@ -89,9 +90,20 @@ def arguments_digest(args: argparse.Namespace) -> str:
 def _stable(value: object) -> object:
     if isinstance(value, Path):
         return {"sha256": file_digest(value)}
-    if isinstance(value, str) and Path(value).is_dir():
+    if isinstance(value, str) and os.path.isfile(value):  # noqa: PTH113 - it may be a long text
+        return _stable(Path(value))
+    if isinstance(value, str) and os.path.isdir(value):  # noqa: PTH112
         return os.path.realpath(value)
     return value
+
+
+def questions_digest(path: Path) -> str:
+    """Return the SHA-256 of a file of questions, and of the sources that RAGTruth has beside it."""
+    beside = path.with_name(RAGTRUTH_SOURCES)
+    if not beside.is_file():
+        return file_digest(path)
+    both = file_digest(path) + file_digest(beside)
+    return hashlib.sha256(both.encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:

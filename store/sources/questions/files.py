@@ -41,7 +41,7 @@ from store.text_records import (
 )
 from store.traces.trace_ids import TraceNumbers
 
-__all__ = ["QuestionFile", "read_question_file", "read_questions"]
+__all__ = ["RAGTRUTH_SOURCES", "QuestionFile", "read_question_file", "read_questions"]
 
 # each with its line, or in an array with its index; a LineError where one cannot be read
 Records = Iterable[tuple[int, Any]]

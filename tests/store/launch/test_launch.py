@@ -1,6 +1,7 @@
 """`python -m store launch` on processes of this machine, and what is wrong with a launch."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from launching import MAP, write_arrays
 from small import refused
 
 from store import TraceStore
+from store.cli.launch import parse_job
 from store.cli.main import main
 from store.errors import SchemaError
 from store.launch.driver import held
@@ -183,6 +185,22 @@ def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
         move()
         assert main(command) == 2
         assert "found part 1/2 of other inputs, or of inputs that were" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["judge.txt", "source_info.jsonl", "q.jsonl"])
+def test_parts_know_every_file_that_decides_them(tmp_path, monkeypatch, name):
+    """Also a template that is named, and the sources that RAGTruth has beside its responses."""
+    monkeypatch.chdir(tmp_path)
+    questions = [{"question_id": name, "question": "?", "answers": []} for name in "ab"]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    Path("source_info.jsonl").write_text('{"source_id": "1"}\n')
+    Path("judge.txt").write_text("{answer}: yes or no?")
+    command = ["--", "extract", "o.zarr", "--model", "m", "--questions", "q.jsonl"]
+    command += ["--labels", "judge", "--judge-model", "m", "--judge-template", "judge.txt"]
+    key = parse_job(command, 2).key
+    assert parse_job(command, 2).key == key
+    Path(name).write_text(Path(name).read_text() + "\n")
+    assert parse_job(command, 2).key != key
 
 
 @pytest.mark.parametrize(
