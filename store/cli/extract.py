@@ -285,12 +285,14 @@ class Extract(ExtractOptions):
                 f"out of memory: one trace does not fit on {source.model.device}; what is done is "
                 "kept; free memory and repeat the command"
             ) from error
-        n_left_out = encoded.skipped.n + source.left_out.n + asked.left_out.n
-        shared_options.publish_part(self, store, n_left_out)
+        n_left_out = encoded.skipped.n + source.left_out.n
+        n_of_file = asked.left_out.n  # every part reads all of it: they count in the first
+        n_of_part = n_left_out + (n_of_file if self.part[0] == 1 else 0)
+        shared_options.publish_part(self, store, n_of_part)
         report = extraction_report(self.store, store, source, encoded.skipped, background.seconds)
         say(as_called(report))
         say(*_remarks(self, asked, encoded), sep="\n", end="")
-        return int(n_left_out > 0)
+        return int(n_left_out + n_of_file > 0)
 
 
 class Asked(NamedTuple):

@@ -487,6 +487,13 @@ def test_parts_make_the_whole(extract):
     assert [part.record.n_rows for part in find_parts(Path()).parts] == [6, 4, 4]
 
 
+def test_a_record_that_is_left_out_counts_in_one_part(extract):
+    """Each part reads the whole file, names the record and has status 1."""
+    Path("q.jsonl").write_text("\n".join([*map(json.dumps, QUESTIONS), "no JSON"]))
+    assert [extract(f"{k}.zarr", "--part", f"{k}/2") for k in (1, 2)] == [1, 1]
+    assert [part.record.n_left_out for part in find_parts(Path()).parts] == [1, 0]
+
+
 def test_a_prompt_that_is_too_long_is_left_out(extract, capsys):
     """One line and status 1; the others go on. All of them: status 2."""
     long = {"question_id": "long", "question": "1" * 60, "answers": ["1"]}
