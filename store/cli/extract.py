@@ -291,7 +291,7 @@ class Extract(ExtractOptions):
         shared_options.publish_part(self, store, n_of_part)
         report = extraction_report(self.store, store, source, encoded.skipped, background.seconds)
         say(as_called(report))
-        say(*_remarks(self, asked, encoded), sep="\n", end="")
+        say(*_remarks(self, asked, encoded, source), sep="\n", end="")
         return int(n_left_out + n_of_file > 0)
 
 
@@ -376,9 +376,12 @@ def _first_questions(found: list[Question], limit: int | None) -> list[Question]
     return [one for one in found if one["question_id"] in first]
 
 
-def _remarks(args: Extract, asked: Asked, encoded: "EncodedQuestions") -> list[str]:
+def _remarks(
+    args: Extract, asked: Asked, encoded: "EncodedQuestions", source: "HuggingFaceSource"
+) -> list[str]:
     """Lines about the file of questions and what was made of it; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
+    lines += shared_options.judge_lines(source.grader.judge)
     if encoded.n_cut:
         contexts = count(encoded.n_cut, "context was", "contexts were")
         lines.append(f"  {contexts} cut to {args.max_context_tokens:,} tokens")
@@ -415,7 +418,7 @@ def load_source(
     With the source comes what became of the questions.
     """
     with needs_extra("extract"):
-        from store.labels.grading import Case, Grader, check_judge
+        from store.labels.grading import Case, Grader
         from store.sources.huggingface import load
         from store.sources.huggingface.prompts import encode_questions
         from store.sources.huggingface.source import HuggingFaceSource
@@ -435,7 +438,8 @@ def load_source(
         judge = shared_options.load_judge(args, asked.rules, {args.model: (model, tokenizer)})
         if judge and args.judge_template is not None:
             asks = (one.question for one in encoded.questions)
-            check_judge(judge, (Case(one["question"], one["answers"], "") for one in asks))
+            cases = (Case(one["question"], one["answers"], "") for one in asks)
+            shared_options.try_judge(judge, cases)
         source = HuggingFaceSource(
             model,
             prompts,

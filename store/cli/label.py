@@ -11,7 +11,7 @@ from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.grading import Grader, check_judge
+from store.labels.grading import Grader
 from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.rule import ScoreTable
 from store.read.store import TraceStore
@@ -197,7 +197,7 @@ def _plan_rules(args: Label, store: TraceStore, grader: Grader) -> "LabelPlan":
     from store.labels.regrade import plan_rules, stored_cases
 
     if grader.judge and args.judge_template is not None:
-        check_judge(grader.judge, stored_cases(store))
+        shared_options.try_judge(grader.judge, stored_cases(store))
     with Progress.of_rows(len(store)) as progress:
         return plan_rules(store, grader, replace_all=args.replace_all, progress=progress)
 
@@ -231,6 +231,7 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
     lines += one_class_warning(counts, grader.rules[0] if grader else None)
     lines += rule_table(plan.by_rule)
     lines += verdict_lines(plan.verdicts)
+    lines += shared_options.judge_lines(grader.judge if grader else None)
     say(as_called("\n".join(lines)), flush=True)
     return plan
 

@@ -16,10 +16,10 @@ from store.labels.score_file import read_scores
 from store.launch.completed_parts import Record, publish
 from store.launch.job import arguments_digest, questions_digest
 from store.read.store import TraceStore
-from store.reports import say
+from store.reports import count, say
 
 if TYPE_CHECKING:
-    from store.labels.grading import Judge
+    from store.labels.grading import Case, Judge
 
 STORE = argument("path of the store", "STORE", path)
 OUT = argument("path of the store to make", "OUT", path)
@@ -153,6 +153,25 @@ def load_judge(
         device = load.choose_device(args.device)
         model, tokenizer = load.load_model(name, args.dtype, device, maps=False)
     return HuggingFaceJudge(model, tokenizer, template, batch_size=args.batch_size, name=name)
+
+
+def try_judge(judge: "Judge", cases: Iterable["Case"]) -> None:
+    """Try a judge as `check_judge` does, and say so where there is nothing to try it on."""
+    from store.labels.grading import check_judge
+
+    if not check_judge(judge, cases):
+        say(
+            "warning: no references, on which --judge-template could be tried: if it asks the "
+            "reverse, all labels are inverted; read some of them"
+        )
+
+
+def judge_lines(judge: "Judge | None") -> list[str]:
+    """How many answers a judge saw in part, in a line."""
+    if judge is None or not judge.n_cut:
+        return []
+    answers = count(judge.n_cut, "answer was", "answers were")
+    return [f"  judge: {answers} judged by a part of the texts, which are too long"]
 
 
 def publish_part(args: Command, store: TraceStore, n_left_out: int) -> None:

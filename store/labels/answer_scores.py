@@ -26,6 +26,7 @@ __all__ = [
     "f1_score",
     "first_statement",
     "sentences_of",
+    "without_thought",
 ]
 
 SCORE_THRESHOLD = 0.5  # scores of at least this much count as right, unless another is given
@@ -162,7 +163,7 @@ def first_statement(answer: str) -> str:
     ("Here is the answer:") leads on to the next, and so does "Sure." or "Let me think." Questions
     are left out if anything else remains, and what a model thinks (`<think>`) always.
     """
-    lines = [line.strip() for line in _without_thought(answer).splitlines() if line.strip()]
+    lines = [line.strip() for line in without_thought(answer).splitlines() if line.strip()]
     n_leading = next((n for n, line in enumerate(lines) if not _leads_on(line)), 0)
     sentences = []
     for sentence in _sentences(lines[n_leading] if lines else ""):
@@ -175,7 +176,7 @@ def first_statement(answer: str) -> str:
     return " ".join(asserted or sentences)
 
 
-def _without_thought(answer: str) -> str:
+def without_thought(answer: str) -> str:
     """An answer without its thoughts; the prompt may have opened them, or the answer end there."""
     if _THOUGHT_END in answer:
         return answer.rpartition(_THOUGHT_END)[2]

@@ -56,6 +56,8 @@ class Verdict(NamedTuple):
 class Judge(Protocol):
     """Asks a model whether answers are right."""
 
+    n_cut: int  # prompts so far that had not all of a text
+
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """A verdict of each case."""
         ...
@@ -135,11 +137,12 @@ class Grader:
         return described
 
 
-def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
+def check_judge(judge: Judge, cases: Iterable[Case]) -> int:
     """Ask a judge whether references are right, before it labels: a template may ask the reverse.
 
-    The first references of the first few `cases` that have any are judged as answers. Raises
-    SchemaError if it calls more of them wrong than right.
+    The first references of the first few `cases` that have any are judged as answers. Returns how
+    many those are: of 0, nothing is known. Raises SchemaError if it calls more of them wrong than
+    right.
     """
     with_references = (case for case in cases if case.references)
     known = [
@@ -153,6 +156,8 @@ def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
             "for (yes, correct, right, true) has to mean that the answer is right: ask it so in "
             "--judge-template, or take another model"
         )
+    judge.n_cut = 0  # of answers, from here on
+    return len(known)
 
 
 def rule_columns(rules: Sequence[str]) -> dict[str, Column]:

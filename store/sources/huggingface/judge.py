@@ -11,7 +11,7 @@ pass over its prompt.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
+from store.labels.answer_scores import without_thought
 from store.labels.grading import Case, Verdict
 from store.sources.huggingface.batch_halving import BatchedModel
 from store.sources.huggingface.generation import end_ids, pad
@@ -43,6 +44,7 @@ MAX_REFERENCES = 20  # that are shown; TriviaQA has up to hundreds of spellings
 MAX_FIELD_CHARACTERS = 4000  # of question, references and answer each
 WORD_PAIRS = (("yes", "no"), ("correct", "incorrect"), ("right", "wrong"), ("true", "false"))
 
+SPACES = ("▁", "Ġ", " ")  # how vocabularies write a space: SentencePiece's, and those of bytes
 _FIELD = re.compile(r"\{(question|references|answer)\}")
 _DESCRIBED = (
     "model",
@@ -121,7 +123,9 @@ class HuggingFaceJudge(BatchedModel):
     `tokenizer`: its tokenizer; if it has a chat template, the judge is asked in it. `template`:
     text with {answer} and, as a rule, {question} and {references}; other braces are text. A
     template without {references} lets the judge decide by what it knows; otherwise an answer
-    without references is not judged.
+    without references is not judged. What an answer thinks (`<think>`) is left out.
+
+    `n_cut`: how many prompts so far had to leave out the end of a text, or references.
 
     Raises SchemaError: the template asks for no pair of words, or the tokenizer cannot tell them
     apart.
@@ -143,6 +147,7 @@ class HuggingFaceJudge(BatchedModel):
         self.needs_references = "{references}" in self.template
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
+        self.n_cut = 0
         self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
         self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
 
@@ -162,6 +167,7 @@ class HuggingFaceJudge(BatchedModel):
                 found[i] = Verdict("too long")
             else:
                 prompts[i] = ids
+                self.n_cut += self._is_cut(case)
         said = self.run_batches(self._ask, list(prompts.values()))
         for i, verdict in zip(prompts, said, strict=True):
             found[i] = verdict
@@ -176,13 +182,16 @@ class HuggingFaceJudge(BatchedModel):
             "min_verdict_mass": MIN_VERDICT_MASS,
         }
 
+    def _is_cut(self, case: Case) -> bool:
+        """Whether the prompt has not all of a text that the template asks for."""
+        texts = _texts(case)
+        longest = max((len(texts[name]) for name in _FIELD.findall(self.template)), default=0)
+        is_short = self.needs_references and len(case.references) > MAX_REFERENCES
+        return is_short or longest > MAX_FIELD_CHARACTERS
+
     def _prompt(self, case: Case) -> str:
-        fields = {
-            "question": case.question,
-            "references": "; ".join(case.references[:MAX_REFERENCES]),
-            "answer": case.answer or "(no answer)",
-        }
-        text = _FIELD.sub(lambda field: fields[field[1]][:MAX_FIELD_CHARACTERS], self.template)
+        texts = _texts(case)
+        text = _FIELD.sub(lambda field: texts[field[1]][:MAX_FIELD_CHARACTERS], self.template)
         if not self.is_chat:
             return text
         try:
@@ -223,6 +232,15 @@ class HuggingFaceJudge(BatchedModel):
         return _read_verdicts(written.logits[0], *self._ids)
 
 
+def _texts(case: Case) -> dict[str, str]:
+    """What stands for each field of a template."""
+    return {
+        "question": case.question,
+        "references": "; ".join(case.references[:MAX_REFERENCES]),
+        "answer": without_thought(case.answer) or "(no answer)",
+    }
+
+
 def _read_verdicts(logits: Tensor, right: Sequence[int], wrong: Sequence[int]) -> list[Verdict]:
     """Verdicts from logits `(B, V)` of the first token, and the ids that begin each word."""
     p = logits.float().softmax(dim=-1)
@@ -241,38 +259,42 @@ def _read_verdicts(logits: Tensor, right: Sequence[int], wrong: Sequence[int]) -
 def _ids_of_words(
     tokenizer: PreTrainedTokenizerBase, words: tuple[str, str], n_ids: int
 ) -> tuple[list[int], list[int]]:
-    """The ids of the tokens that are each word, in any case, with or without a space before it.
+    """The ids of the tokens that begin each word, in any case, with or without a space before it.
 
-    A word that is no token is found by the first token that it is cut into.
+    A spelling that is no token is found by the first token that it is cut into, unless the other
+    word may begin so too.
     """
     vocabulary = tokenizer.get_vocab()
-    found: list[set[int]] = []
-    for word in words:
-        ids = {id_ for token, id_ in vocabulary.items() if _letters(token) == word}
-        if not ids:
-            ids = _first_ids(tokenizer, word)
-        found.append({id_ for id_ in ids if id_ < n_ids})
-    right, wrong = found[0] - found[1], found[1] - found[0]
-    if not right or not wrong:
+    whole = [{id_ for token, id_ in vocabulary.items() if _letters(token) == w} for w in words]
+    first = [_first_ids(tokenizer, vocabulary, word) for word in words]
+    right = whole[0] | (first[0] - first[1] - whole[1])
+    wrong = whole[1] | (first[1] - first[0] - whole[0])
+    found = [sorted(id_ for id_ in ids if id_ < n_ids) for ids in (right, wrong)]
+    if not all(found):
         raise SchemaError(
             f"judge: expected a tokenizer that can tell {words[0]!r} from {words[1]!r} by the "
             "first token, found one that cannot; ask for other words with --judge-template"
         )
-    return sorted(right), sorted(wrong)
+    return found[0], found[1]
 
 
 def _letters(token: str) -> str:
-    """A token without the signs of a space that vocabularies use: of SentencePiece and bytes."""
-    return token.lstrip("▁Ġ ").casefold()
+    return token.lstrip("".join(SPACES)).casefold()
 
 
-def _first_ids(tokenizer: PreTrainedTokenizerBase, word: str) -> set[int]:
+def _first_ids(
+    tokenizer: PreTrainedTokenizerBase, vocabulary: Mapping[str, int], word: str
+) -> set[int]:
+    """The first token of each spelling of a word that is no token itself."""
     ids = set()
     for spelled in (word, word.capitalize()):
-        for text in (spelled, f" {spelled}"):
+        for space, signs in (("", ("",)), (" ", SPACES)):
+            if any(f"{sign}{spelled}" in vocabulary for sign in signs):
+                continue
             try:
-                cut = tokenizer(text, add_special_tokens=False)["input_ids"]
+                cut = tokenizer(f"{space}{spelled}", add_special_tokens=False)["input_ids"]
             except Exception:  # noqa: BLE001, S112 - the tokenizers library raises nothing else
                 continue
             ids.update(cut[:1])
-    return ids - {tokenizer.unk_token_id}
+    tokens = {id_: token for token, id_ in vocabulary.items() if id_ in ids}
+    return {id_ for id_, token in tokens.items() if _letters(token)} - {tokenizer.unk_token_id}

@@ -175,6 +175,37 @@ def test_words_that_are_no_tokens(tokenizer):
     assert judge.verdicts(CASES[:1])[0].word == "wrong"
 
 
+@pytest.mark.parametrize(
+    "says, word",
+    [
+        ({"I": 0.86, "Correct": 0.12}, "wrong"),
+        ({"c": 0.5, "incorrect": 0.3}, "right"),
+        ({" ": 0.8, "Correct": 0.12}, "right"),
+        ({" ": 0.9}, "neither"),
+    ],
+)
+def test_each_spelling_of_a_word_counts(tokenizer, says, word):
+    """One that is no token by the token that it begins with; a space begins both words."""
+    judge = HuggingFaceJudge(
+        build_judge_model(tokenizer, says), tokenizer, "{answer}: correct or incorrect?"
+    )
+    assert judge.verdicts(CASES[:1])[0].word == word
+
+
+def test_what_the_judge_does_not_read(comparing):
+    """Not what an answer thinks; where further references are left out, it is counted."""
+    thought = "<think>" + "London " * 1000 + "</think>"
+    others = [f"r{i}" for i in range(20)]
+    cases = [
+        Case("Capital?", ["Paris"], f"{thought}Paris"),
+        Case("Capital?", [*others, "Paris"], "Paris"),
+        Case("Capital?", others, "r1"),
+    ]
+    words = [verdict.word for verdict in comparing.verdicts(cases)]
+    assert words == ["right", "wrong", "right"]
+    assert comparing.n_cut == 1
+
+
 def test_words_that_the_tokenizer_cannot_tell_apart(tokenizer):
     digits = build_tokenizer()
     with pytest.raises(SchemaError, match="judge: expected a tokenizer that can tell 'yes' from"):
@@ -305,6 +336,22 @@ def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypat
     assert main(["extract", "t.zarr", *common, *template, "--judge-model", "./no"]) == 2
     assert "found 1 of 1 called wrong" in capsys.readouterr().err
     assert not Path("t.zarr.partial").exists()
+
+
+def test_what_the_labels_of_a_judge_do_not_rest_on_is_said(answered, capsys):
+    """That a template could not be tried, as there are no references; that long texts were cut."""
+    tokenizer = build_judge_tokenizer()
+    build_judge_model(tokenizer, {"no": 0.9}, longest=8192).save_pretrained("large")
+    tokenizer.save_pretrained("large")
+    texts = dict.fromkeys(["question", "answer", "references"], Column("utf8"))
+    with StoreWriter.create("t.zarr", Schema(texts)) as writer:
+        for i in range(2):
+            writer.append(f"t{i}", {"question": "x", "answer": "y" * 4001 * i, "references": ""})
+    judge = ["--labels", "judge", "--judge-model", "./large", "--judge-template"]
+    assert main(["label", "t.zarr", *judge, "{answer}: is it made up? yes or no"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: no references, on which --judge-template could be tried" in out
+    assert "  judge: 2 wrong\n  judge: 1 answer was judged by a part of the texts" in out
 
 
 def test_a_judge_that_talks_nonsense_removes_no_label(answered, capsys):
