@@ -129,9 +129,13 @@ class Grader:
             NORMALIZATION_KEY: NORMALIZATION,
             "score_threshold": self.threshold,
         }
-        texts: dict[str, Any] = {rule: RULES[rule].text for rule in self.rules}
+        # a store has one `score_threshold`, and columns of rules that were added with others
+        below = f"score < {self.threshold}"
+        texts: dict[str, Any] = {
+            rule: RULES[rule].text.replace("score < threshold", below) for rule in self.rules
+        }
         if self.judge:
-            texts["judge"] = {"rule": RULES["judge"].text, **self.judge.describe()}
+            texts["judge"] = {"rule": texts["judge"], **self.judge.describe()}
         if len(self.rules) > 1 or self.judge:
             described[LABEL_RULES_KEY] = texts
         return described

@@ -37,9 +37,13 @@ def test_each_rule_has_its_labels_and_the_first_its_score():
 
 
 def test_the_threshold_is_that_of_every_rule():
-    """Also of the judge's probability of being right."""
-    grades = Grader(["f1", "judge"], 0.9, JUDGE).grade(CASES)
+    """Also of the judge's probability of being right; each column's rule names its own."""
+    grader = Grader(["f1", "judge"], 0.9, JUDGE)
+    grades = grader.grade(CASES)
     assert [list(grade.labels.values()) for grade in grades] == [[0, -1], [1, 1], [-1, -1]]
+    rules = grader.describe()["label_rules"]
+    for rule in (rules["f1"], rules["judge"]["rule"]):
+        assert rule.endswith("label = 1 iff score < 0.9")
 
 
 def test_one_rule_has_no_column_of_its_own():
