@@ -6,6 +6,7 @@ chunks, not by names: every checksum has to fit, and every byte of the other fil
 checksums themselves are taken from a backup only: a store of the same uuid, which has the array.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -130,7 +131,7 @@ def _sums_of_backup(
         touched = {path, array.checksums.layout.path} & set(map(array_of, files))
         if not touched or its is None or _state(its, backup) != _state(array, store):
             continue
-        chunks = _faulty_chunks(array, problems)
+        chunks = _faulty_chunks(store, array, problems)
         whole = backup.source.open_array(its, check=backup.manifest)
         copies = shards_of(backup, its.checksums)
         for mine, copy in zip(shards_of(store, array.checksums), copies, strict=True):
@@ -155,14 +156,19 @@ def _state(array: StoredArray, store: TraceStore) -> tuple[object, ...]:
     return array.layout, array.n_items, manifest.segments.get(path), manifest.tails.get(path)
 
 
-def _faulty_chunks(array: StoredArray, problems: Iterable[Problem]) -> dict[int, int]:
+def _faulty_chunks(
+    store: TraceStore, array: StoredArray, problems: Iterable[Problem]
+) -> dict[int, int]:
     """Where the checksum of a chunk that does not fit it is -> the number of the chunk."""
+    damaged = defaultdict(set)  # file of a shard -> its chunks; None: all
+    for problem in problems:
+        if problem.kind == "damaged" or problem.chunk is not None:
+            damaged[problem.file].add(problem.chunk)
     numbers = [
-        problem.shard * array.layout.shard_chunks + problem.chunk
-        for problem in problems
-        if array_of(problem.file) == array.layout.path
-        and problem.shard is not None
-        and problem.chunk is not None
+        number
+        for shard in shards_of(store, array)
+        for inside, number in enumerate(range(*shard.chunks))
+        if damaged.get(shard.path, set()) & {inside, None}
     ]
     return {array.sum_of_chunk(number): number for number in numbers}
 

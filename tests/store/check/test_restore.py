@@ -139,11 +139,13 @@ def test_compressed_shards_in_each_others_place_are_damage(tmp_path, capsys):
 
 @pytest.mark.parametrize("column", ["tokens", "zipped"])
 @pytest.mark.parametrize("place", [0, -1], ids=["a checksum", "their table"])
-def test_checksums_are_taken_from_a_backup(path, capsys, column, place):
+@pytest.mark.parametrize("shard", [0, 1])
+def test_checksums_are_taken_from_a_backup(path, capsys, column, place, shard):
     """One that is wrong, or all; then what they are of is verified, and taken as well."""
     backup = shutil.copytree(path, path.with_name("b.zarr"))
     flip(path / f"_checksums/{column}/c/0/0", place)
-    flip(path / {"tokens": "tokens/c/1", "zipped": "zipped/c/1/0"}[column])
+    file = path / f"{column}/c/{shard}{'/0' * (column == 'zipped')}"
+    flip(file, [-1, 0][shard])
     before = content(path.parent)
     assert main(["repair", str(path), "--from", str(backup)]) == 1
     out = capsys.readouterr().out
