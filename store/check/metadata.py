@@ -30,7 +30,7 @@ def metadata_problems(
     try:
         check_newest(root, manifest)
     except CorruptError as error:  # what the files have more is no interrupted write
-        yield Problem("damaged", GROUP_FILE, str(error))
+        yield Problem("document", GROUP_FILE, str(error))
         return
     for file, kind, text in (*_files(root, manifest), *_metadata(root, manifest)):
         if kind != "interrupted" or not has_writer():

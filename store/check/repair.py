@@ -20,7 +20,7 @@ import numpy as np
 from store.check.report import Report, array_of
 from store.check.restore import find_copies, find_sums, restore_files
 from store.check.verify import BytesProgress, verify_store
-from store.errors import LockedError, NotFoundError, SchemaError, StoreError
+from store.errors import CorruptError, LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
@@ -42,7 +42,7 @@ from store.write.array_writer import write_metadata, write_run
 from store.write.build import build_store, partial_path
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
-from store.write.orphans import clear_orphans
+from store.write.orphans import check_newest, clear_orphans
 from store.write.source import CopySource, Progress
 from store.write.writer import publish
 
@@ -188,8 +188,6 @@ def plan_repair(
         if problem.rows:
             first, last = problem.rows
             damaged[column].update(range(first, last + 1))
-        elif problem.file == GROUP_FILE:
-            hopeless = problem.text
         elif len(store):
             hopeless = (
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"
@@ -200,6 +198,10 @@ def plan_repair(
         hopeless = f"{store.path}: every row is damaged; restore it from a copy"
         if by_column:
             hopeless += f", or do without: --drop-columns {','.join(by_column)}"
+    try:
+        check_newest(store.path, store.manifest)
+    except CorruptError as error:
+        hopeless = str(error)
     ids = [_readable_id(store, row) for row in rows]
     return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored, unchecked, others)
 
