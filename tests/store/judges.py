@@ -70,6 +70,8 @@ class ComparingModel(LlamaForCausalLM):
         logits = torch.zeros(len(input_ids), self.config.vocab_size)
         for row, (prompt, mask) in enumerate(zip(input_ids, attention_mask, strict=True)):
             text = self.tokenizer.decode(prompt[mask.bool()])
+            if "Right answers: " not in text:
+                continue
             references = re.search("Right answers: (.*)", text)[1].split("; ")
             answer = re.search("Answer to judge: (.*)", text)[1]
             word = "Yes" if answer in references else "no"

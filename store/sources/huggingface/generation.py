@@ -7,9 +7,10 @@ depend on what its question is batched with, rounding apart.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Literal, cast
 
@@ -29,6 +30,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from store.sources.huggingface.batch_kinds import length_kinds, run_apart
+from store.sources.huggingface.module_outputs import once_a_model
+
 __all__ = [
     "STOP_RULE",
     "Decoding",
@@ -37,7 +41,9 @@ __all__ = [
     "cut_at_end",
     "end_ids",
     "generate_answers",
+    "heeds_padding",
     "pad",
+    "prompt_kinds",
     "random_numbers",
     "stop_rule",
 ]
@@ -53,6 +59,8 @@ GREEDY = {
     "no_repeat_ngram_size": 0,
 }
 BEAMS = {"length_penalty": 1.0, "early_stopping": False}
+# of the largest logit: in bfloat16 rounding is below 0.01, and what padding changes above 0.08
+ROUNDING = 0.04
 StopRule = Callable[[list[int]], bool]
 STOP_RULE = "a stop of nothing but space ends an answer behind its first words only"
 
@@ -110,6 +118,11 @@ class Decoding:
     @property
     def is_sampled(self) -> bool:
         return self.num_beams == 1 and (self.num_samples > 1 or self._has_softmax)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a batch that a question needs: of beams `generate` makes its own."""
+        return self.num_samples if self.is_sampled else 1
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -212,28 +225,104 @@ def generate_answers(
     Returns token ids of the answers, `num_samples` per prompt, one prompt after the other; each at
     least one token: the token that ends it is left out unless it is the first.
     """
+    rows = [prompt for prompt in prompts for _ in range(decoding.num_rows)]
+    numbers: Sequence[Tensor | None] = [None] * len(rows)
+    if decoding.is_sampled:
+        drawn = random_numbers(decoding, names, decoding.max_new_tokens)
+        numbers = list(drawn.to(model.device))
+    found = run_apart(
+        partial(_answer_rows, model, decoding, stop),
+        list(zip(rows, numbers, strict=True)),
+        prompt_kinds(model, rows, decoding.max_new_tokens),
+    )
+    return [answer for answers in found for answer in answers]
+
+
+def _answer_rows(
+    model: PreTrainedModel,
+    decoding: Decoding,
+    stop: StopRule | None,
+    rows: Sequence[tuple[list[int], Tensor | None]],
+) -> list[list[list[int]]]:
+    """The answers to each prompt, which comes with the random numbers of its sample."""
     ends = end_ids(model)
-    filler = min(ends, default=0)  # masked before a prompt, cut off after an answer: any id will do
+    prompts = [prompt for prompt, _ in rows]
+    numbers = [of_row for _, of_row in rows if of_row is not None]
     width = max(map(len, prompts))
     processors = LogitsProcessorList()
-    if decoding.is_sampled:
-        numbers = random_numbers(decoding, names, decoding.max_new_tokens).to(model.device)
-        processors.append(Sampler(decoding, numbers, width))
-        prompts = [prompt for prompt in prompts for _ in range(decoding.num_samples)]
+    if numbers:
+        processors.append(Sampler(decoding, torch.stack(numbers), width))
     stopping = StoppingCriteriaList()
     if stop is not None:
         stopping.append(_Stop(stop, width))
+    written = _generate(
+        model,
+        prompts,
+        ends,
+        max_new_tokens=decoding.max_new_tokens,
+        logits_processor=processors,
+        stopping_criteria=stopping,
+        **decoding.settings,
+    )
+    answers = [cut_at_end(answer, ends, stop) for answer in written[:, width:].tolist()]
+    n = len(answers) // len(rows)
+    return [answers[first : first + n] for first in range(0, len(answers), n)]
+
+
+def _generate(
+    model: PreTrainedModel, prompts: Sequence[list[int]], ends: set[int], **settings: Any
+) -> Any:
+    """What `generate` gives for a batch of prompts."""
+    filler = min(end_ids(model), default=0)  # masked before a prompt, cut off after an answer
     ids, mask = pad(prompts, "left", filler, model.device)
     with torch.inference_mode(), _plain_settings(model, ends, filler):
-        written = cast(Any, model).generate(  # which PreTrainedModel does not declare
-            input_ids=ids,
-            attention_mask=mask,
-            max_new_tokens=decoding.max_new_tokens,
-            logits_processor=processors,
-            stopping_criteria=stopping,
-            **decoding.settings,
+        return cast(Any, model).generate(  # which PreTrainedModel does not declare
+            input_ids=ids, attention_mask=mask, **settings
         )
-    return [cut_at_end(answer, ends, stop) for answer in written[:, width:].tolist()]
+
+
+def prompt_kinds(
+    model: PreTrainedModel, prompts: Sequence[list[int]], n_new: int
+) -> Sequence[Hashable]:
+    """Of each prompt a kind; those of one kind are answered together as they are alone."""
+    if len(prompts) > 1 and not heeds_padding(model):
+        return range(len(prompts))
+    return length_kinds(model, [len(prompt) for prompt in prompts], n_new)
+
+
+@once_a_model
+def heeds_padding(model: PreTrainedModel) -> bool:
+    """Whether a model goes on with padded prompts as with each alone; recurrent ones may not.
+
+    Two tokens of two short prompts tell: a pass over the prompts, and one with its cache.
+    """
+    first = model.config.get_text_config().vocab_size // 2
+    prompts = [list(range(first, first + n)) for n in (6, 2)]
+
+    def logits(rows: list[list[int]]) -> Tensor:
+        """(B, 2, V)"""
+        found = _generate(
+            model,
+            rows,
+            set(),
+            max_new_tokens=2,
+            logits_processor=LogitsProcessorList([_one_token]),
+            return_dict_in_generate=True,
+            output_logits=True,
+            **GREEDY,
+        )
+        return torch.stack(found.logits, dim=1).float()
+
+    together = logits(prompts)
+    alone = torch.cat([logits([prompt]) for prompt in prompts])
+    return bool((together - alone).abs().max() <= ROUNDING * alone.abs().max())
+
+
+def _one_token(ids: Tensor, scores: Tensor) -> Tensor:
+    """Leave one token: the same for all, whatever the scores (B, V) are."""
+    left = torch.full_like(scores, -inf)
+    left[:, scores.shape[1] // 2] = 0.0
+    return left
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from store.errors import SchemaError
 from store.labels.answer_scores import without_thought
 from store.labels.grading import Case, Verdict
 from store.sources.huggingface.batch_halving import BatchedModel
-from store.sources.huggingface.generation import end_ids, pad
+from store.sources.huggingface.batch_kinds import run_apart
+from store.sources.huggingface.generation import end_ids, pad, prompt_kinds
 from store.sources.huggingface.tokenization import tokenize
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
@@ -168,7 +169,7 @@ class HuggingFaceJudge(BatchedModel):
             else:
                 prompts[i] = ids
                 self.n_cut += self._is_cut(case)
-        said = self.run_batches(self._ask, list(prompts.values()))
+        said = self.run_batches(self._ask_apart, list(prompts.values()))
         for i, verdict in zip(prompts, said, strict=True):
             found[i] = verdict
         return found
@@ -214,6 +215,9 @@ class HuggingFaceJudge(BatchedModel):
             return None
         is_too_long = self.longest is not None and len(ids) >= self.longest
         return None if not ids or is_too_long or max(ids) >= self.n_ids else ids
+
+    def _ask_apart(self, prompts: Sequence[list[int]]) -> list[Verdict]:
+        return run_apart(self._ask, prompts, prompt_kinds(self.model, prompts, 1))
 
     def _ask(self, prompts: Sequence[list[int]]) -> list[Verdict]:
         filler = min(end_ids(self.model), default=0)  # masked: any id will do

@@ -14,7 +14,7 @@ from store.labels.normalization import normalize_answer
 from store.labels.report import one_class_warning, rule_table, stored_counts, verdict_lines
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
-from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.generation import end_ids, heeds_padding
 from store.sources.huggingface.source import HuggingFaceSource
 from store.traces.label_keys import VERDICTS
 
@@ -52,6 +52,11 @@ def extraction_report(
         asked = count(n_examples, "question is", "questions are")
         lines.append(f"  {asked} among the examples (--few-shot), left out of their own prompts")
     lines += _bos_warning(source)
+    if len(source) > 1 < source.batch_size and not (source.is_given or heeds_padding(source.model)):
+        lines.append(
+            f"  answered one at a time: {type(source.model).__name__} goes on otherwise behind "
+            "padding, which batches need"
+        )
     if any(source.seconds.values()):  # a run that had something to do
         passes = ", ".join(f"{name} {spent:,.1f} s" for name, spent in source.seconds.items())
         lines.append(f"  time: {passes}; writing {writing_s:,.1f} s, at the same time")

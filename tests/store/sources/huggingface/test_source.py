@@ -2,11 +2,23 @@
 
 import numpy as np
 import pytest
-from building import QUESTIONS, assert_same, build_model, build_source
+import torch
+from building import (
+    ARCHITECTURES,
+    QUESTIONS,
+    assert_same,
+    build_model,
+    build_source,
+    kinds_of_models,
+)
 from character_tokenizer import build_tokenizer
 
+from store.read.store import TraceStore
+from store.reports import LeftOut
 from store.sources.huggingface import source as source_module
-from store.sources.huggingface.generation import Decoding, generate_answers
+from store.sources.huggingface.generation import Decoding, generate_answers, heeds_padding
+from store.sources.huggingface.report import extraction_report
+from store.write.build import build_store
 
 MODULES = {"generate_answers": source_module, "run_forward": source_module}
 
@@ -168,3 +180,51 @@ def test_a_model_in_training_mode_is_refused(tokenizer):
     """Dropout would make every trace random."""
     with pytest.raises(ValueError, match="expected evaluation mode"):
         build_source(build_model("llama", tokenizer).train(), tokenizer)
+
+
+CARELESS = {  # of padding
+    "rwkv": {"attention_hidden_size": 16, "context_length": 64},
+    "bart": {"d_model": 16, "decoder_layers": 3, "decoder_attention_heads": 2, "init_std": 0.5},
+    "recurrent_gemma": {"lru_width": 16, "head_dim": 8, "attention_window_size": 64},
+}
+
+
+def sharpened(model):
+    """The model with weights that are all random; some begin as zeros."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+    return model
+
+
+@pytest.mark.parametrize("kind", CARELESS)
+def test_models_that_do_not_heed_padding_answer_each_prompt_alone(kind, tokenizer):
+    """Recurrent ones, and those that count positions from the first padding."""
+    model = sharpened(build_model(kind, tokenizer, **CARELESS[kind]))
+    prompts = [tokenizer(question["question"])["input_ids"] for question in QUESTIONS[:3]]
+    names = ["a", "b", "c"]
+    for decoding in (Decoding(max_new_tokens=4), Decoding(1, 2, 2.0, max_new_tokens=2)):
+        alone = [
+            answer
+            for prompt, name in zip(prompts, names, strict=True)
+            for answer in generate_answers(model, [prompt], [name], decoding)
+        ]
+        assert generate_answers(model, prompts, names, decoding) == alone
+    assert not heeds_padding(model)
+
+
+def test_answers_one_at_a_time_are_reported(tokenizer, tmp_path):
+    """A batch that is not kept takes longer, which the report explains in one line."""
+    model = sharpened(build_model("rwkv", tokenizer, **CARELESS["rwkv"]))
+    source = build_source(model, tokenizer, columns=["answer"], max_new_tokens=1)
+    build_store(tmp_path / "s.zarr", source)
+    store = TraceStore.open(tmp_path / "s.zarr")
+    report = extraction_report(tmp_path / "s.zarr", store, source, LeftOut())
+    assert "answered one at a time: RwkvForCausalLM goes on otherwise behind padding" in report
+
+
+@pytest.mark.parametrize("kind", kinds_of_models(*ARCHITECTURES))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_that_heed_padding_keep_their_batches(kind, dtype, tokenizer):
+    """Rounding is no difference."""
+    assert heeds_padding(build_model(kind, tokenizer).to(dtype))
