@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from store.sources.huggingface.attention_scores import ICR, IcrColumn
+from store.sources.huggingface.batch_kinds import length_kinds, run_apart
 from store.sources.huggingface.collectors import (
     ATTENTION,
     STATES,
@@ -66,7 +67,23 @@ def run_forward(
     column. Raises SchemaError: the model cannot give a column.
     """
     contexts = contexts or [(-1, 0)] * len(traces)
-    layout = Layout(tuple(map(len, traces)), tuple(prompt_lens), tuple(contexts))
+    return run_apart(
+        partial(_run_batch, model, layers, top_k, columns),
+        list(zip(traces, prompt_lens, contexts, strict=True)),
+        length_kinds(model, list(map(len, traces))),
+    )
+
+
+def _run_batch(
+    model: PreTrainedModel,
+    layers: Sequence[int],
+    top_k: int,
+    columns: Collection[str],
+    batch: Sequence[tuple[list[int], int, tuple[int, int]]],
+) -> list[Row | HalfRangeError]:
+    """The columns of each trace, which comes with the length of its prompt and its context."""
+    traces, prompt_lens, contexts = zip(*batch, strict=True)
+    layout = Layout(tuple(map(len, traces)), prompt_lens, contexts)
     collectors, takes = _collectors(model, layout, layers, columns)
     wants_predictions = not set(PREDICTIONS).isdisjoint(columns)
     if not collectors and not wants_predictions:

@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from building import build_model, kinds_of_models
+from building import ARCHITECTURES, build_model, kinds_of_models
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -22,6 +22,7 @@ from store.sources.huggingface.collectors import (
     StateColumns,
 )
 from store.sources.huggingface.forward import run_forward
+from store.sources.huggingface.generation import Decoding, generate_answers
 from store.sources.huggingface.kept import build_schema
 from store.sources.huggingface.predictions import find_additions, find_lens
 
@@ -432,3 +433,29 @@ def test_layers_may_be_on_several_devices(width):
         assert row.keys() == other.keys()
         for name in row:
             np.testing.assert_array_equal(row[name], other[name], err_msg=name)
+
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [1.0, 4.0, 16.0, 32.0],
+    "original_max_position_embeddings": 8,
+    "factor": 8.0,
+}
+
+
+def test_traces_of_both_lengths_of_longrope_are_those_that_they_are_alone():
+    """Its factors are chosen for a whole batch, also while a sequence grows beyond the length."""
+    changes = {"rope_parameters": LONGROPE, "original_max_position_embeddings": 8}
+    model = build("phi3", **ARCHITECTURES["llama"], **changes)
+    traces = [[5, 6, 7], [*range(3, 15)], [9, 8, 7, 6], [4, 5, 6, 7, 8, 9, 10]]
+    found = run_forward(model, traces, [2] * 4, [1, 3], 5, ["hidden_states", "logprob"])
+    names = ["a", "b", "c", "d"]
+    decoding = Decoding(max_new_tokens=4)
+    answers = generate_answers(model, traces, names, decoding)
+    for trace, row, name, answer in zip(traces, found, names, answers, strict=True):
+        [alone] = run_forward(model, [trace], [2], [1, 3], 5, ["hidden_states", "logprob"])
+        for column, values in alone.items():
+            np.testing.assert_allclose(row[column], values, atol=2e-3, err_msg=column)
+        assert generate_answers(model, [trace], [name], decoding) == [answer]
