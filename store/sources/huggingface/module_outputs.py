@@ -36,7 +36,8 @@ Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 Take = Callable[[Tensor], None]
-PROBE = ((0, 1, 2),)  # token ids of the short pass
+# token ids of the short pass; of a length that no head has, so that states do not look like maps
+PROBE = ((0, 1, 2),)
 # of transformers: what else a pass is to return
 STATES, MAPS = "output_hidden_states", "output_attentions"
 
@@ -168,7 +169,7 @@ def _tensors(output: object) -> list[tuple[int | None, Tensor]]:
 
 
 def _check_maps(model: PreTrainedModel, maps: Any) -> None:
-    """Raise SchemaError unless each layer has an attention map of all heads."""
+    """Raise SchemaError unless each layer has an attention map of all heads, and no other state."""
     config = model.config.get_text_config()
     n_layers, n_heads = config.num_hidden_layers, config.num_attention_heads
     n_maps = sum(attention is not None for attention in maps or ())
@@ -177,10 +178,11 @@ def _check_maps(model: PreTrainedModel, maps: Any) -> None:
             f"columns: expected attention maps of {n_layers} layers, found {n_maps}; leave out the "
             "attn_ columns and icr"
         )
+    expected = (len(PROBE), n_heads, len(PROBE[0]), len(PROBE[0]))
     for layer, attention in enumerate(maps, 1):
-        if attention.ndim != 4 or attention.shape[1] != n_heads:
+        if attention.shape != expected:
             raise SchemaError(
-                f"columns: expected attention maps of {n_heads} heads, found shape "
+                f"columns: expected attention maps of {n_heads} heads, of shape {expected}, found "
                 f"{tuple(attention.shape)} in layer {layer}; leave out the attn_ columns and icr"
             )
 

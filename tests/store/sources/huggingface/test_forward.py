@@ -459,3 +459,13 @@ def test_traces_of_both_lengths_of_longrope_are_those_that_they_are_alone():
         for column, values in alone.items():
             np.testing.assert_allclose(row[column], values, atol=2e-3, err_msg=column)
         assert generate_answers(model, [trace], [name], decoding) == [answer]
+
+
+def test_states_of_linear_attention_are_no_maps():
+    """They have as many dimensions, and the size of a head twice where maps have tokens."""
+    layer_types = ["linear_attention", "full_attention", "linear_attention"]
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1}
+    changes = ARCHITECTURES["llama"] | {"head_dim": 8, "layer_types": layer_types, **experts}
+    model = build("minimax", **changes)
+    with pytest.raises(SchemaError, match=r"of shape \(1, 2, 3, 3\), found \(1, 2, 8, 8\) in lay"):
+        run_forward(model, [[*range(8)]], [4], [1], 5, ["attentions"])
