@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
-from store.labels.grading import Case, Grade, Grader, asked_and_judged, count_verdicts
+from store.labels.grading import (
+    Case,
+    Grade,
+    Grader,
+    as_thought,
+    asked_and_judged,
+    count_verdicts,
+    opens_thought,
+)
 from store.labels.plan import LabelPlan, plan_labels
 from store.labels.rule import ScoreTable, is_given
 from store.read.store import TraceStore
@@ -150,15 +158,29 @@ def _blocks(store: TraceStore) -> Iterator[tuple[list[str], list[Case]]]:
                 f"{store.path}: expected texts in a column {name!r}, which rules compare, found "
                 f"{'none' if column is None else column}; label it with --scores"
             )
+    are_thoughts = all(map(_begins_in_thought, records_of(store.provenance)))
     for first in range(0, len(store), BLOCK_ROWS):
         rows = range(first, min(first + BLOCK_ROWS, len(store)))
         batch = store.read_arrays(rows, [TRACE_ID, *COLUMNS])
         texts = zip(*map(batch.texts, [TRACE_ID, *COLUMNS]), strict=True)
         cases = [
-            Case(question, _references(store, trace_id, references), answer)
+            Case(
+                question,
+                _references(store, trace_id, references),
+                as_thought(answer) if are_thoughts else answer,
+            )
             for trace_id, question, answer, references in texts
         ]
         yield batch.texts(TRACE_ID), cases
+
+
+def _begins_in_thought(record: Mapping[str, object]) -> bool:
+    """Whether the prompts of an extraction opened a thought, within which the model went on."""
+    decoding = record.get("decoding")
+    is_given = not isinstance(decoding, dict) or "given" in decoding
+    return not is_given and opens_thought(
+        str(record.get("chat_prompt", record.get("prompt_template")))
+    )
 
 
 def _references(store: TraceStore, trace_id: str, text: str) -> list[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.grading import Case, Grade
+from store.labels.grading import Case, Grade, as_thought, opens_thought
 from store.labels.rule import label_scores
 from store.reports import LeftOut
 from store.sources.huggingface.tokenization import (
@@ -76,6 +76,7 @@ class EncodedQuestion(NamedTuple):
     token_label: NDArray[np.int8]
     trace_id: str  # of the trace of the answer; empty without one
     text: str  # the answer as it is compared with the references
+    is_thought: bool  # whether it begins within a thought, which the prompt has opened
     grade: Grade = Grade(math.nan, {})  # what rules say of the answer, once they were asked
 
     def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
@@ -90,7 +91,8 @@ class EncodedQuestion(NamedTuple):
 
     @property
     def case(self) -> Case:
-        return Case(self.question["question"], self.question["answers"], self.text)
+        answer = as_thought(self.text) if self.is_thought else self.text
+        return Case(self.question["question"], self.question["answers"], answer)
 
     @property
     def is_given(self) -> bool:
@@ -242,6 +244,7 @@ class Prompts:
             token_label=labels,
             trace_id=question.get("trace_id", ""),
             text=response or "",
+            is_thought=response is None and opens_thought(prompt),
         )
 
     def cut_context(self, question: Question, n_tokens: int) -> Question:

@@ -12,7 +12,11 @@ from building import (
     kinds_of_models,
 )
 from character_tokenizer import build_tokenizer
+from tokenizers_of_kinds import byte_level
 
+from store.labels.answer_scores import contains_score
+from store.labels.grading import Grader
+from store.labels.regrade import plan_rules
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface import source as source_module
@@ -228,3 +232,23 @@ def test_answers_one_at_a_time_are_reported(tokenizer, tmp_path):
 def test_models_that_heed_padding_keep_their_batches(kind, dtype, tokenizer):
     """Rounding is no difference."""
     assert heeds_padding(build_model(kind, tokenizer).to(dtype))
+
+
+@pytest.mark.parametrize("end, score", [("=", 1.0), ("=<think>\n", 0.0)])
+def test_what_is_said_within_the_prompts_thought_is_no_statement(end, score, tmp_path):
+    """Of an answer without its end; of a store the provenance tells `label` so."""
+    tokenizer = byte_level()
+    model = build_model("llama", tokenizer)
+    settings = {"template": f"{{question}}{end}", "columns": ["default", "-attn"]}
+    answered = build_source(model, tokenizer, **settings).rows()
+    questions = [
+        question | {"answers": [row["answer"]]}
+        for question, (_, row) in zip(QUESTIONS, answered, strict=True)
+        if contains_score(row["answer"], [row["answer"]]) == 1.0
+    ]
+    source = build_source(model, tokenizer, questions, labels="contains", **settings)
+    store = build_store(tmp_path / "s.zarr", source)
+    scores = store.column("score").tolist()
+    assert scores
+    assert set(scores) == {score}
+    assert plan_rules(store, Grader("contains")).new.scores.tolist() == scores
