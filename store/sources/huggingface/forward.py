@@ -1,7 +1,7 @@
 """Runs whole traces through a model, and makes their columns while it runs.
 
 Sequences are padded on the right: padding comes after every token of a trace, so a causal model
-never attends to it, and positions count from 0 as in a trace run alone. Only what a kept column
+never attends to it, and the model counts positions as in a trace run alone. Only what a kept column
 needs is computed. Each layer's states and attention maps are cast and reduced when the layer gives
 them, so that memory is needed for one layer at a time, apart from the columns themselves.
 """
@@ -150,18 +150,9 @@ def _run(
 ) -> Tensor:
     """One pass over padded traces; returns the logits (B, T, V), one token's unless wanted."""
     ids, mask = pad(traces, "right", 0, model.device)
-    positions = torch.arange(ids.shape[1], device=model.device).expand_as(ids)
-    optional: dict[str, Any] = {"position_ids": positions}
-    if not wants_predictions:
+    optional = {}
+    if not wants_predictions and "logits_to_keep" in inspect.signature(model.forward).parameters:
         optional["logits_to_keep"] = 1  # (B, T, V) may well be the largest tensor of all
-    accepted = inspect.signature(model.forward).parameters
-    out = run_watched(
-        model,
-        takes,
-        input_ids=ids,
-        attention_mask=mask,
-        use_cache=False,
-        **{name: value for name, value in optional.items() if name in accepted},
-    )
+    out = run_watched(model, takes, input_ids=ids, attention_mask=mask, use_cache=False, **optional)
     logits: Tensor = out.logits
     return logits

@@ -7,6 +7,7 @@ depend on what its question is batched with, rounding apart.
 """
 
 import hashlib
+import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from store.errors import SchemaError
 from store.sources.huggingface.batch_kinds import length_kinds, run_apart
 from store.sources.huggingface.module_outputs import once_a_model
 
@@ -223,8 +225,10 @@ def generate_answers(
     that begins with these token ids ends with the last of them.
 
     Returns token ids of the answers, `num_samples` per prompt, one prompt after the other; each at
-    least one token: the token that ends it is left out unless it is the first.
+    least one token: the token that ends it is left out unless it is the first. Raises SchemaError
+    for a model that would answer from positions that are not its own.
     """
+    _check_positions(model)
     rows = [prompt for prompt in prompts for _ in range(decoding.num_rows)]
     numbers: Sequence[Tensor | None] = [None] * len(rows)
     if decoding.is_sampled:
@@ -316,6 +320,25 @@ def heeds_padding(model: PreTrainedModel) -> bool:
     together = logits(prompts)
     alone = torch.cat([logits([prompt]) for prompt in prompts])
     return bool((together - alone).abs().max() <= ROUNDING * alone.abs().max())
+
+
+@once_a_model
+def _check_positions(model: PreTrainedModel) -> None:
+    """Raise SchemaError if a model begins to count positions elsewhere than `generate`, at 0."""
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return
+    first = model.config.get_text_config().vocab_size // 2
+    ids = torch.arange(first, first + 4, device=model.device)[None]
+    from_0 = torch.arange(4, device=model.device)[None]
+    with torch.inference_mode():
+        own = model(input_ids=ids, use_cache=False).logits.float()
+        found = model(input_ids=ids, position_ids=from_0, use_cache=False).logits.float()
+    if (own - found).abs().max() > ROUNDING * own.abs().max():
+        raise SchemaError(
+            f"model {model.name_or_path!r}: expected positions from 0, from where transformers "
+            f"generates, found {type(model).__name__}, which counts otherwise; only given answers "
+            "can be extracted"
+        )
 
 
 def _one_token(ids: Tensor, scores: Tensor) -> Tensor:

@@ -469,3 +469,17 @@ def test_states_of_linear_attention_are_no_maps():
     model = build("minimax", **changes)
     with pytest.raises(SchemaError, match=r"of shape \(1, 2, 3, 3\), found \(1, 2, 8, 8\) in lay"):
         run_forward(model, [[*range(8)]], [4], [1], 5, ["attentions"])
+
+
+def test_a_model_counts_its_positions_itself():
+    """RoBERTa from behind its padding; transformers generates from 0, where it never learned."""
+    model = build("roberta", is_decoder=True, intermediate_size=32, pad_token_id=1)
+    traces = [[5, 6, 7, 8], [9, 10]]
+    found = run_forward(model, traces, [1, 1], [1], 5, ["logprob"])
+    for trace, row in zip(traces, found, strict=True):
+        with torch.inference_mode():
+            logprobs = model(torch.tensor([trace])).logits[0].log_softmax(dim=-1)
+        expected = logprobs[range(len(trace) - 1), trace[1:]]
+        np.testing.assert_allclose(row["logprob"][1:], expected, atol=1e-5)
+    with pytest.raises(SchemaError, match=r"positions from 0.* found RobertaForCausalLM"):
+        generate_answers(model, traces, ["a", "b"], Decoding(max_new_tokens=2))
