@@ -192,7 +192,7 @@ class Prompts:
         """The prompt of a question; raises PromptError if it lacks a field of the template."""
         message = self._message(question)
         turns = self.examples.before(question, message.text)
-        text = self.form.text(turns, message.text)
+        text = self._text(turns, message.text, question.get("response"))
         place = message.places.get("context") or _context_in_question(question, message)
         start = _find_message(text, message.text)
         context = None
@@ -271,8 +271,11 @@ class Prompts:
             shorter["question"] = question["question"].replace(context, cut, 1)
         return shorter
 
-    def describe(self) -> dict[str, object]:
-        """What decides the prompts; of a chat template the text it makes, which may have a date."""
+    def describe(self, *, given: bool = False) -> dict[str, object]:
+        """What decides the prompts; of a chat template the text it makes, which may have a date.
+
+        `given`: of prompts that given responses stand behind.
+        """
         limit = self.max_context_tokens
         cut = {} if limit is None else {"max_context_tokens": limit}
         if not isinstance(self.form, Chat):
@@ -286,7 +289,14 @@ class Prompts:
             described["system"] = self.system
         if self.turns:
             described["few_shot"] = [list(turn) for turn in self.turns]
-        return described | {"chat_prompt": self.form.text(self.turns, message.text)}
+        text = self._text(self.turns, message.text, "" if given else None)
+        return described | {"chat_prompt": text}
+
+    def _text(self, turns: Sequence[Turn], message: str, response: str | None) -> str:
+        """The text of a prompt, to which a response may be given."""
+        if response is None:
+            return self.form.text(turns, message)
+        return self.form.text_before(response, turns, message)
 
     def _message(self, question: Question) -> Rendered:
         try:

@@ -331,7 +331,7 @@ class HuggingFaceSource:
             GENERATION_ATTENTION: self.generation_attention,
             "layers": self.layers,
             **conventions(self.layers, n_layers, appends=self.prompts.appends),
-            **self.prompts.describe(),
+            **self.prompts.describe(given=self.is_given),
             **rules,
             "decoding": decoding,
             **labels,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from store.errors import SchemaError
+from store.labels.grading import opens_thought
 from store.labels.normalization import normalize_answer
 from store.sources.huggingface.tokenization import knows_spaces, special_tokens
 from store.sources.questions import Question
@@ -39,6 +40,10 @@ class PlainText:
             for question, answer in turns
         )
         return "".join(shots) + message
+
+    def text_before(self, response: str, turns: Sequence[Turn], message: str) -> str:
+        """The text that a given response stands behind."""
+        return self.text(turns, message)
 
     def separator(self, prompt: str, response: str) -> str:
         """What comes between a prompt and a response: a space, where neither has one, or nothing.
@@ -79,6 +84,16 @@ class Chat(PlainText):
     def text(self, turns: Sequence[Turn], message: str) -> str:
         return self._apply(self._messages(turns, message), add_generation_prompt=True)
 
+    def text_before(self, response: str, turns: Sequence[Turn], message: str) -> str:
+        """That of a question; if it opens a thought that the response has not, what the template
+        has before an answer.
+        """
+        text = self.text(turns, message)
+        if not opens_thought(text) or "</think>" in response:
+            return text
+        answered = [*self._messages(turns, message), {"role": "assistant", "content": _PROBE}]
+        return self._apply(answered, add_generation_prompt=False).rpartition(_PROBE)[0] or text
+
     def separator(self, prompt: str, response: str) -> str:
         if self._before_answers is None:
             return super().separator(prompt, response)
@@ -100,7 +115,7 @@ class Chat(PlainText):
     def _try_answer(self, turns: Sequence[Turn]) -> str | None:
         """The space that the template puts before an answer; None if it is no mere space."""
         messages = self._messages(turns, "{question}")
-        prompt = self._apply(messages, add_generation_prompt=True)
+        prompt = self.text_before(_PROBE, turns, "{question}")
         answered = [*messages, {"role": "assistant", "content": _PROBE}]
         whole = self._apply(answered, add_generation_prompt=False)
         before = whole.removeprefix(prompt).partition(_PROBE)[0]

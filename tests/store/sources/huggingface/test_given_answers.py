@@ -145,6 +145,27 @@ def test_in_a_chat_the_template_decides_what_is_between(chat_template, end, betw
     assert whole.count(tokenizer.bos_token_id) == prompt.count("<s>")
 
 
+@pytest.mark.parametrize("before", ["", "<think>\n\n</think>\n\n"])
+def test_a_given_response_is_not_put_into_a_thought_of_the_prompt(before):
+    """It stands where the template puts answers, unless it comes with its thought."""
+    tokenizer = byte_level()
+    tokenizer.chat_template = CHAT.replace("<assistant>", "<assistant><think>\n").replace(
+        "{{ m['content'] | trim }}",
+        f"{{% if m['role'] == 'assistant' %}}{before}{{% endif %}}{{{{ m['content'] | trim }}}}",
+    )
+    prompts = build_prompts(tokenizer, "{question}", chat=True)
+    whole = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "the cat"}],
+        tokenize=False,
+    )
+    found = prompts.encode(give("the cat"))
+    assert tokenizer.decode(found.tokens) == whole.removesuffix("</s>\n")
+    assert tokenizer.decode(found.answer) == "the cat"
+    assert prompts.describe(given=True)["chat_prompt"].endswith(f"<assistant>{before}")
+    thought = prompts.encode(give("the mat? No.</think>the cat"))
+    assert thought.prompt.tolist() == prompts.encode(ask()).prompt.tolist()
+
+
 @pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokens_of_the_context_are_known(kind, chat):
