@@ -388,7 +388,9 @@ def end_ids(model: PreTrainedModel) -> set[int]:
 
 def cut_at_end(answer: list[int], ends: set[int], stop: StopRule | None) -> list[int]:
     """Keep what comes before the first token that ends it; that token if nothing does."""
-    n_tokens = next((n for n, token in enumerate(answer) if token in ends), len(answer))
+    # without an id that ends answers, transformers fills up shorter beams with -1
+    are_ends = (token in ends or token < 0 for token in answer)
+    n_tokens = next((n for n, is_end in enumerate(are_ends) if is_end), len(answer))
     if stop is not None and stop(answer[:n_tokens]):
         n_tokens = next(n for n in range(n_tokens) if stop(answer[: n + 1]))
     return answer[: max(n_tokens, 1)]

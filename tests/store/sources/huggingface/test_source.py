@@ -20,7 +20,12 @@ from store.labels.regrade import plan_rules
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface import source as source_module
-from store.sources.huggingface.generation import Decoding, generate_answers, heeds_padding
+from store.sources.huggingface.generation import (
+    Decoding,
+    generate_answers,
+    heeds_padding,
+    stop_rule,
+)
 from store.sources.huggingface.report import extraction_report
 from store.write.build import build_store
 
@@ -252,3 +257,15 @@ def test_what_is_said_within_the_prompts_thought_is_no_statement(end, score, tmp
     assert scores
     assert set(scores) == {score}
     assert plan_rules(store, Grader("contains")).new.scores.tolist() == scores
+
+
+def test_beams_of_a_model_without_an_end_are_cut_at_the_stop(tokenizer):
+    """Shorter ones are filled up with no token."""
+    model = build_model("llama", tokenizer)
+    model.generation_config.eos_token_id = None
+    prompts = [tokenizer(question["question"])["input_ids"] for question in QUESTIONS]
+    decoding = Decoding(num_beams=3, num_samples=2, max_new_tokens=8, stop="1")
+    stop = stop_rule(tokenizer, decoding.stop)
+    found = generate_answers(model, prompts, [*map(str, range(len(prompts)))], decoding, stop)
+    assert len({*map(len, found)}) > 1
+    assert all(min(answer) >= 0 and not stop(answer[:-1]) for answer in found)
