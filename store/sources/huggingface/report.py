@@ -52,6 +52,11 @@ def extraction_report(
         asked = count(n_examples, "question is", "questions are")
         lines.append(f"  {asked} among the examples (--few-shot), left out of their own prompts")
     lines += _bos_warning(source)
+    if not (source.is_given or source.decoding.stop or end_ids(source.model)):
+        lines.append(
+            "warning: the model has no token that ends an answer (eos_token_id of its "
+            "generation_config.json): end answers with a text (--stop)"
+        )
     if len(source) > 1 < source.batch_size and not (source.is_given or heeds_padding(source.model)):
         lines.append(
             f"  answered one at a time: {type(source.model).__name__} goes on otherwise behind "

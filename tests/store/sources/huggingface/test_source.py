@@ -17,7 +17,6 @@ from tokenizers_of_kinds import byte_level
 from store.labels.answer_scores import contains_score
 from store.labels.grading import Grader
 from store.labels.regrade import plan_rules
-from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface import source as source_module
 from store.sources.huggingface.generation import (
@@ -222,14 +221,31 @@ def test_models_that_do_not_heed_padding_answer_each_prompt_alone(kind, tokenize
     assert not heeds_padding(model)
 
 
-def test_answers_one_at_a_time_are_reported(tokenizer, tmp_path):
+@pytest.fixture
+def report(tmp_path, tokenizer):
+    """The report of an extraction of short answers."""
+
+    def extract(model, **settings):
+        source = build_source(model, tokenizer, columns=["answer"], max_new_tokens=1, **settings)
+        store = build_store(tmp_path / "s.zarr", source)
+        return extraction_report(tmp_path / "s.zarr", store, source, LeftOut())
+
+    return extract
+
+
+def test_answers_one_at_a_time_are_reported(tokenizer, report):
     """A batch that is not kept takes longer, which the report explains in one line."""
     model = sharpened(build_model("rwkv", tokenizer, **CARELESS["rwkv"]))
-    source = build_source(model, tokenizer, columns=["answer"], max_new_tokens=1)
-    build_store(tmp_path / "s.zarr", source)
-    store = TraceStore.open(tmp_path / "s.zarr")
-    report = extraction_report(tmp_path / "s.zarr", store, source, LeftOut())
-    assert "answered one at a time: RwkvForCausalLM goes on otherwise behind padding" in report
+    expected = "answered one at a time: RwkvForCausalLM goes on otherwise behind padding"
+    assert expected in report(model)
+
+
+@pytest.mark.parametrize("stop", [None, "1"])
+def test_a_model_that_ends_no_answer_is_reported(stop, tokenizer, report):
+    """Unless a text ends them."""
+    model = build_model("llama", tokenizer)
+    model.generation_config.eos_token_id = None
+    assert ("the model has no token that ends an answer" in report(model, stop=stop)) == (not stop)
 
 
 @pytest.mark.parametrize("kind", kinds_of_models(*ARCHITECTURES))
