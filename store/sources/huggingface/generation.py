@@ -226,9 +226,14 @@ def generate_answers(
 
     Returns token ids of the answers, `num_samples` per prompt, one prompt after the other; each at
     least one token: the token that ends it is left out unless it is the first. Raises SchemaError
-    for a model that would answer from positions that are not its own.
+    for a model that would answer from positions that are not its own, or mix its beams.
     """
     _check_positions(model)
+    if decoding.num_beams > 1 and not _goes_on_as_alone(model, (4, 4)):
+        raise SchemaError(
+            f"model {model.name_or_path!r}: expected one that goes on with several beams as with "
+            f"each alone, found {type(model).__name__}; leave out --num-beams"
+        )
     rows = [prompt for prompt in prompts for _ in range(decoding.num_rows)]
     numbers: Sequence[Tensor | None] = [None] * len(rows)
     if decoding.is_sampled:
@@ -294,14 +299,18 @@ def prompt_kinds(
     return length_kinds(model, [len(prompt) for prompt in prompts], n_new)
 
 
-@once_a_model
 def heeds_padding(model: PreTrainedModel) -> bool:
-    """Whether a model goes on with padded prompts as with each alone; recurrent ones may not.
+    """Whether a model goes on with padded prompts as with each alone; recurrent ones may not."""
+    return _goes_on_as_alone(model, (6, 2))
 
-    Two tokens of two short prompts tell: a pass over the prompts, and one with its cache.
+
+@once_a_model
+def _goes_on_as_alone(model: PreTrainedModel, lengths: tuple[int, ...]) -> bool:
+    """Whether a model goes on with a batch of prompts of these lengths as with each alone.
+
+    Two tokens tell: a pass over the prompts, and one with its cache.
     """
-    first = model.config.get_text_config().vocab_size // 2
-    prompts = [list(range(first, first + n)) for n in (6, 2)]
+    prompts = [_ordinary_ids(model, i, n) for i, n in enumerate(lengths)]
 
     def logits(rows: list[list[int]]) -> Tensor:
         """(B, 2, V)"""
@@ -319,7 +328,8 @@ def heeds_padding(model: PreTrainedModel) -> bool:
 
     together = logits(prompts)
     alone = torch.cat([logits([prompt]) for prompt in prompts])
-    return bool((together - alone).abs().max() <= ROUNDING * alone.abs().max())
+    # written so that NaN, of a model that overflows, is no difference
+    return not (together - alone).abs().max() > ROUNDING * alone.abs().max()
 
 
 @once_a_model
@@ -327,8 +337,7 @@ def _check_positions(model: PreTrainedModel) -> None:
     """Raise SchemaError if a model begins to count positions elsewhere than `generate`, at 0."""
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return
-    first = model.config.get_text_config().vocab_size // 2
-    ids = torch.arange(first, first + 4, device=model.device)[None]
+    ids = torch.tensor([_ordinary_ids(model, 0, 4)], device=model.device)
     from_0 = torch.arange(4, device=model.device)[None]
     with torch.inference_mode():
         own = model(input_ids=ids, use_cache=False).logits.float()
@@ -339,6 +348,12 @@ def _check_positions(model: PreTrainedModel) -> None:
             f"generates, found {type(model).__name__}, which counts otherwise; only given answers "
             "can be extracted"
         )
+
+
+def _ordinary_ids(model: PreTrainedModel, start: int, n: int) -> list[int]:
+    """Ids from the middle of the vocabulary, where no special tokens are."""
+    n_ids = model.config.get_text_config().vocab_size
+    return [(n_ids // 2 + i) % n_ids for i in range(start, start + n)]
 
 
 def _one_token(ids: Tensor, scores: Tensor) -> Tensor:

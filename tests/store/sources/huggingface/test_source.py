@@ -1,5 +1,7 @@
 """Tests of traces from causal language models, on tiny random ones of two architectures."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from building import (
 from character_tokenizer import build_tokenizer
 from tokenizers_of_kinds import byte_level
 
+from store.errors import SchemaError
 from store.labels.answer_scores import contains_score
 from store.labels.grading import Grader
 from store.labels.regrade import plan_rules
@@ -219,6 +222,9 @@ def test_models_that_do_not_heed_padding_answer_each_prompt_alone(kind, tokenize
         ]
         assert generate_answers(model, prompts, names, decoding) == alone
     assert not heeds_padding(model)
+    beams = Decoding(num_beams=2, max_new_tokens=2)
+    with nullcontext() if kind != "rwkv" else pytest.raises(SchemaError, match="leave out --num-b"):
+        generate_answers(model, prompts, names, beams)
 
 
 @pytest.fixture
