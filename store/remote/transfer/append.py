@@ -29,7 +29,8 @@ from store.format.zarr_json import ArrayInfo
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.objects.objects import Objects
-from store.remote.transfer.lineage import Sums, sums_at
+from store.remote.pushed import Sums
+from store.remote.transfer.lineage import sums_at
 from store.remote.transfer.upload import Upload, file_of
 from store.write.array_writer import ArrayWriter, write_run
 from store.write.files import DISK

@@ -6,17 +6,13 @@ hold the latest ones, and whoever is refused or gets no answer looks whether its
 (A conditional write that is merely repeated would take its own first attempt for another writer.)
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from crc32c import crc32c
-
 from store.errors import (
-    CorruptError,
     FormatError,
     LockedError,
     NotFoundError,
@@ -30,10 +26,10 @@ from store.format.zarr_json import group_json
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.retry import again
+from store.remote.pushed import PUSHED_KEY, as_attribute, record_in
 
 __all__ = ["Remote", "check_conditions", "commit", "read_remote"]
 
-PUSHED_KEY = "trace_store_push"  # of the group's attributes; no reader needs it
 COMMITS = "commits"
 MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
 
@@ -63,7 +59,7 @@ def read_remote(objects: Objects) -> Remote | None:
 def _read(text: bytes, head: Head, objects: Objects) -> Remote:
     where = objects.where(GROUP_FILE)
     attributes = group_attributes(text, where)
-    return Remote(Manifest.from_attributes(attributes, where), _record(attributes, where), head)
+    return Remote(Manifest.from_attributes(attributes, where), record_in(attributes, where), head)
 
 
 def commit(
@@ -129,8 +125,7 @@ class _Attempt:
 def _text(objects: Objects, manifest: Manifest, record: dict[str, Any]) -> bytes:
     """The group's `zarr.json`."""
     record[COMMITS] = record[COMMITS][:MAX_COMMITS]
-    pushed = {"record": record, "crc32c": _checksum(record)}
-    text = group_json(manifest.to_attributes() | {PUSHED_KEY: pushed})
+    text = group_json(manifest.to_attributes() | {PUSHED_KEY: as_attribute(record)})
     if len(text) > MAX_FILE_BYTES:
         raise SchemaError(
             f"{objects.where(GROUP_FILE)}: expected at most {MAX_FILE_BYTES} bytes, as readers "
@@ -155,21 +150,6 @@ def _commits_in(text: bytes, objects: Objects) -> list[str]:
         return _commits(_read(text, Head(len(text), None), objects))
     except FormatError:
         raise TransientFault("a damaged answer") from None
-
-
-def _record(attributes: dict[str, Any], where: str) -> dict[str, Any]:
-    """What pushes left; nothing where another program put the store there."""
-    pushed = attributes.get(PUSHED_KEY)
-    if pushed is None:
-        return {}
-    record = pushed.get("record") if isinstance(pushed, dict) else None
-    if not isinstance(record, dict) or pushed.get("crc32c") != _checksum(record):
-        raise CorruptError(f"{where}: expected the record of a push, found a damaged one")
-    return record
-
-
-def _checksum(record: dict[str, Any]) -> int:
-    return crc32c(json.dumps(record, sort_keys=True).encode())
 
 
 def _commits(remote: Remote | None) -> list[str]:

@@ -7,7 +7,6 @@ append begins a segment. A store that fits either of them has the same items.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -20,19 +19,9 @@ from store.format.schema import Schema
 from store.format.segments import Segments
 from store.read.source import open_array
 from store.read.store import TraceStore
+from store.remote.pushed import Sums
 
-__all__ = ["Sums", "check_lineage", "replaced_columns", "sums_at", "sums_of", "tail_sums"]
-
-
-class Sums(NamedTuple):
-    """What the first items of an array are, as one way of laying them out shows it.
-
-    `crc` is the CRC32C of the checksums of the whole chunks, one after the other; `tails` are the
-    checksums of the padded last chunk, one a plane, or none if it is whole.
-    """
-
-    crc: int
-    tails: list[int]
+__all__ = ["check_lineage", "replaced_columns", "sums_at", "sums_of", "tail_sums"]
 
 
 def sums_of(store: TraceStore) -> dict[str, Sums]:

@@ -15,11 +15,14 @@ from store.errors import CorruptError, LockedError, NotFoundError, SchemaError
 from store.format.contents import WORKING_DIR, checked_arrays, data_files, metadata_files
 from store.format.manifest import GROUP_FILE, read_manifest
 from store.read.directory import check_outside
+from store.read.store import TraceStore
 from store.remote.objects.faults import ConflictError
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import Moved, Tally, run_all
 from store.remote.objects.retry import FETCHES
+from store.remote.pushed import IN_BUCKET, sums_in
 from store.remote.transfer.commit import Remote, read_remote
+from store.remote.transfer.lineage import sums_of
 from store.system import TRANSFER_THREADS
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
@@ -69,15 +72,29 @@ def pull_store(
         )
     manifest = remote.manifest
     if path.exists():
-        if read_manifest(path) == manifest:
-            return Moved(manifest.n_rows, is_done=False)
-        raise SchemaError(f"{path}: expected a new path, found another store; choose another")
+        if read_manifest(path) != manifest:
+            raise SchemaError(f"{path}: expected a new path, found another store; choose another")
+        if not _has_values_of(path, remote):
+            raise SchemaError(
+                f"{path}: expected a new path, found another copy of this store, which grew on its "
+                "own; choose another"
+            )
+        return Moved(manifest.n_rows, is_done=False)
     pull = _Pull(objects, path, remote, n_threads, files)
     pulled = pull.outlook()
     if not dry_run:
         check_space(path, pull.missing_bytes(), ignore=ignore_space)
         pull.run(progress, checking)
     return pulled
+
+
+def _has_values_of(path: Path, remote: Remote) -> bool:
+    """Whether a local store, of the manifest of one in a bucket, has the values that were pushed.
+
+    A copy that another program put there does not tell.
+    """
+    sums = sums_in(remote.record, IN_BUCKET)
+    return not sums or sums_of(TraceStore.open(path)) == sums
 
 
 class _Pull:

@@ -15,15 +15,15 @@ from store.check.verify import BytesProgress
 from store.errors import LockedError, SchemaError
 from store.format.contents import WORKING_DIR, could_be_ours, data_files, metadata_files
 from store.format.manifest import read_manifest
-from store.format.values import is_integer
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import Moved, Tally
+from store.remote.pushed import IN_BUCKET, PUSHED, Sums, sums_in
 from store.remote.transfer.append import Append
 from store.remote.transfer.card import CARD, card_text, is_card
 from store.remote.transfer.claim import claimed
 from store.remote.transfer.commit import Remote, check_conditions, commit, read_remote
-from store.remote.transfer.lineage import Sums, check_lineage, replaced_columns, sums_of
+from store.remote.transfer.lineage import check_lineage, replaced_columns, sums_of
 from store.remote.transfer.upload import Upload, Uploader, file_of
 from store.system import TRANSFER_THREADS
 from store.write.files import DISK
@@ -33,10 +33,7 @@ __all__ = ["push_store", "upload_s"]
 
 SLOW_RATE = 2e6  # bytes a second of the whole line
 SCRATCH = ".push"
-# keys of what a push leaves in the group's attributes
-SOURCE = "source"  # checksum of the manifest that was pushed
-PUSHED = "pushed"  # path of an array -> its sums, as the pushed store lays it out
-IN_BUCKET = "in_bucket"  # and as it lies in the bucket
+SOURCE = "source"  # of the record: checksum of the manifest that was pushed
 
 
 def upload_s(path: Path, n_threads: int) -> float:
@@ -107,9 +104,20 @@ class _Push:
         if remote is None:
             return self._push_whole(dry_run, restart)
         self._check_same_store(remote)
-        if self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum):
+        is_same = self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum)
+        old = sums_in(remote.record, IN_BUCKET)
+        if old:  # copies that grew on their own may have one manifest
+            where, pushed = str(self.objects.location), sums_in(remote.record, PUSHED)
+            check_lineage(self.store, remote.manifest, pushed, old, where)
+        elif not is_same:
+            raise SchemaError(
+                f"{self.objects.location}: expected a store that was pushed, found a copy that "
+                "another program made: nothing says that this one begins with its rows; push it "
+                "to another address"
+            )
+        if is_same:
             return Moved(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
-        return self._append(remote, dry_run, restart)
+        return self._append(remote, old, dry_run, restart)
 
     def _push_whole(self, dry_run: bool, restart: bool) -> Moved:
         """To where no store is."""
@@ -133,17 +141,8 @@ class _Push:
             commit(self.objects, self.manifest, None, self._record(sums, sums))
         return pushed
 
-    def _append(self, remote: Remote, dry_run: bool, restart: bool) -> Moved:
-        """To an earlier state of the store."""
-        old = _sums_in(remote.record, IN_BUCKET)
-        if not old:
-            raise SchemaError(
-                f"{self.objects.location}: expected a store that was pushed, found a copy that "
-                "another program made: nothing says that this one begins with its rows; push it "
-                "to another address"
-            )
-        where = str(self.objects.location)
-        check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
+    def _append(self, remote: Remote, old: dict[str, Sums], dry_run: bool, restart: bool) -> Moved:
+        """To an earlier state of the store, whose arrays have the sums `old`."""
         pushed = Moved(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
         pushed.replaced = replaced_columns(self.store.schema, remote.manifest.schema)
         if dry_run:
@@ -215,19 +214,6 @@ class _Push:
         for key in keys:
             if not key.startswith(f"{WORKING_DIR}/"):
                 self.objects.delete(key)
-
-
-def _sums_in(record: Mapping[str, Any], key: str) -> dict[str, Sums]:
-    """Path -> sums, from what a push left; anything else is left out, and fits no store."""
-    found = record.get(key)
-    entries = found.items() if isinstance(found, dict) else ()
-    return {path: Sums(*entry) for path, entry in entries if _is_sums(entry)}
-
-
-def _is_sums(entry: object) -> bool:
-    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], list):
-        return False
-    return all(is_integer(number) and 0 <= number < 2**32 for number in (entry[0], *entry[1]))
 
 
 @contextmanager

@@ -7,10 +7,19 @@ import pytest
 import zarr
 from damage import ROWS, SMALL, content, shrink
 from merged import write_merged
+from oracle import write_store
 from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, scored, write
 
-from store import LockedError, SchemaError, StoreWriter, TraceStore, UnreachableError
-from store.format.contents import could_be_ours
+from store import (
+    Column,
+    LockedError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+    UnreachableError,
+)
+from store.format.contents import WORKING_DIR, could_be_ours
 from store.format.manifest import read_manifest
 from store.remote.transfer.card import CARD
 from store.remote.transfer.commit import check_conditions, read_remote
@@ -97,6 +106,7 @@ def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
         pull(objects, removed(tmp_path / "copy.zarr"))
         assert_rows(tmp_path / "copy.zarr", n_rows)
         now = as_files(objects, removed(tmp_path / "now"), zarr_json=manifest)
+        (now / WORKING_DIR).mkdir()  # as while the push is at work
         for name, data in content(before).items():
             is_small = name.startswith(("_offsets", "_checksums")) or name.endswith("zarr.json")
             is_small |= name == CARD
@@ -184,6 +194,24 @@ def test_copies_that_grew_on_their_own_are_refused(objects, path, tmp_path):
                 writer.append(trace_id, dict(row, label=label))
         with pytest.raises(SchemaError, match="grew on their own"):
             push(copy, objects)
+
+
+def test_copies_of_one_manifest_and_other_values_are_told_apart(objects, tmp_path):
+    """Where every chunk is whole, a manifest names no checksum: a column that each added anew."""
+    column = Column("float32", chunk_items=1, shard_items=2)
+    copies = [tmp_path / "one.zarr", tmp_path / "other.zarr"]
+    write_store(copies[0], Schema({"label": Column("int8")}), [("a", {"label": np.int8(1)})])
+    shutil.copytree(*copies)
+    for path, score in zip(copies, (1.0, 2.0), strict=True):
+        with StoreWriter.open(path) as writer:
+            writer.add_column("score", column, iter([score]))
+    assert read_manifest(copies[0]) == read_manifest(copies[1])
+    push(copies[0], objects)
+    assert not push(copies[0], objects).is_done
+    with pytest.raises(SchemaError, match="found other values in 'score'"):
+        push(copies[1], objects)
+    with pytest.raises(SchemaError, match="found another copy of this store"):
+        pull(objects, copies[1])
 
 
 def test_a_copy_that_another_program_made_is_not_appended_to(objects, path):
