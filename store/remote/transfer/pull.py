@@ -106,6 +106,7 @@ class _Pull:
         self.objects = objects
         self.path = path
         self.root = path.with_name(path.name + SUFFIX).absolute()
+        self.remote = remote
         self.manifest = remote.manifest
         self.n_threads = n_threads
         self.files = files
@@ -123,8 +124,10 @@ class _Pull:
         return {key: listed[key] for key in sorted(keys)}
 
     def _present(self) -> set[str]:
-        """The data files that are here."""
-        return {key for key in self.heads if (self.root / key).is_file()}
+        """The data files that are here, as long as the objects are."""
+        files = {key: self.root / key for key in self.heads}
+        sizes = {key: file.stat().st_size for key, file in files.items() if file.is_file()}
+        return {key for key, size in sizes.items() if size == self.heads[key].size}
 
     def outlook(self) -> Moved:
         """What is to be done, and what is here."""
@@ -153,6 +156,11 @@ class _Pull:
                 raise CorruptError(
                     f"{self.objects.location}: expected what was pushed, found {problems[0]}"
                 )
+            if not _has_values_of(self.root, self.remote):
+                raise LockedError(
+                    f"{self.objects.location}: expected the copy of the store that was there "
+                    "first, found that another one took its place; pull it again"
+                )
             # first its name: what says whose files these are has to be there until then
             self.files.rename_durably(self.root, self.path.absolute())
             self.files.remove_tree(self.path.absolute() / WORKING_DIR)
@@ -162,7 +170,11 @@ class _Pull:
         return self.root / WORKING_DIR
 
     def _clear(self) -> None:
-        """Remove what no pull of this store left; of another state of it, files may be good."""
+        """Remove what no pull of this store left; of another state of it, files may be good.
+
+        The checksums go: those that are fetched now tell which other files are. A pull of another
+        copy of the store, which grew on its own, may have left all of them.
+        """
         record = self._working / RECORD
         identity = json.dumps([self.manifest.uuid]).encode()
         found = record.read_bytes() if record.is_file() else None
@@ -175,7 +187,8 @@ class _Pull:
         self.files.make_dirs(self._working)
         if not is_ours:
             self.files.replace_text(record, identity)
-        kept = self.heads.keys() | {f"{WORKING_DIR}/{RECORD}"}
+        kept = {key for key in self.heads if not key.startswith("_checksums/")}
+        kept.add(f"{WORKING_DIR}/{RECORD}")
         for path in set(paths_in(self.root)) - kept:
             self.files.remove(self.root / path)
 

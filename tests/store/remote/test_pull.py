@@ -9,16 +9,21 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
+import numpy as np
 import pytest
 from damage import content, shrink
 from faults import Faulty, Stop, error_of, failing
+from oracle import write_store
 from pushing import assert_rows, grow, pull, push, removed, write
 
 from store import (
+    Column,
     CorruptError,
     NotFoundError,
+    Schema,
     SchemaError,
     StoreError,
+    StoreWriter,
     TraceStore,
     UnreachableError,
 )
@@ -75,6 +80,26 @@ def test_what_was_begun_of_an_earlier_state_goes_on_with_the_present_one(bucket,
     push(path, objects)
     pull(objects, copy)
     assert_rows(copy, 7)
+
+
+def test_what_was_begun_of_another_copy_is_fetched_again(bucket, tmp_path):
+    """Also where every chunk is whole, so that the copies' manifests are the same."""
+    copies = [tmp_path / "one.zarr", tmp_path / "other.zarr"]
+    score = Column("float32", chunk_items=1, shard_items=2)
+    row = {"score": np.float32(0), "zone": np.int8(0)}
+    write_store(copies[0], Schema({"score": score, "zone": Column("int8")}), [("a", row)])
+    shutil.copytree(*copies)
+    for number, path in enumerate(copies):
+        with StoreWriter.open(path) as writer:
+            writer.append("b", {**row, "score": np.float32(1 + number)})
+        push(path, bucket.open(path.name))
+    bucket.proxy.faults = lambda _, key: "expired" if "/zone/c" in key else None
+    with pytest.raises(StoreError, match="expired"):
+        pull(bucket.open(copies[0].name), tmp_path / "copy.zarr", n_threads=1)
+    bucket.proxy.faults = lambda *_: None
+    assert (tmp_path / "copy.zarr.pull" / "score" / "c").exists()
+    pull(bucket.open(copies[1].name), tmp_path / "copy.zarr")
+    assert content(tmp_path / "copy.zarr") == content(copies[1])
 
 
 def test_wrong_bytes_are_fetched_again_or_are_an_error(bucket, pushed, tmp_path):
