@@ -8,17 +8,22 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
-from store.errors import CorruptError, FormatError, NotFoundError, StoreError
-from store.format.contents import StoredArray, arrays_of, data_files
+from crc32c import crc32c
+
+from store.errors import CorruptError, NotFoundError, StoreError
+from store.format.contents import StoredArray, arrays_of, checked_arrays, data_files
 from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
+from store.read.arrays.array import Array
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.cache.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
 from store.remote.cache.slab import BLOCK, write_at
 from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
+from store.remote.pushed import IN_BUCKET, Sums, record_in, sums_in
 
 __all__ = [
     "INDEX_DIR",
@@ -35,14 +40,48 @@ SMALL_BYTES = 64 * 1024 * 1024
 
 
 def state_digest(name: str, group: bytes, url: str) -> str:
-    """The name of the folder of one committed state: its source's name, and of its manifest.
+    """The name of the folder of one state: its source's name, of its manifest, and of its sums.
 
     Not of the bytes of its `zarr.json`: of those, some have no checksum. Raises FormatError.
     """
-    where = f"{url}/{GROUP_FILE}"
-    manifest = Manifest.from_attributes(group_attributes(group, where), where)
-    text = json.dumps([name, manifest.to_attributes()], sort_keys=True)
+    state = _state_of(group, url)
+    text = json.dumps([name, state.manifest.to_attributes(), state.sums], sort_keys=True)
     return name + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class _State(NamedTuple):
+    """What a `zarr.json` says; it has `sums` if a push wrote it."""
+
+    manifest: Manifest
+    sums: dict[str, Sums]
+
+    def may_become(self, now: "_State") -> bool:
+        """Whether another state may be this one, or a later one of its store.
+
+        Copies of a store that grew on their own have one UUID, and other values.
+        """
+        known, found = self.manifest, now.manifest
+        if found.uuid != known.uuid or found.generation < known.generation:
+            return False
+        if any(found.run_sums.get(run, crc) != crc for run, crc in known.run_sums.items()):
+            return False
+        counts = {array.layout.path: array.n_items for array in checked_arrays(found)}
+        for array in checked_arrays(known):
+            path = array.layout.path
+            if counts.get(path) != array.n_items:  # it has grown, or is replaced
+                continue
+            sums = {one.sums[path].crc for one in (self, now) if path in one.sums}
+            if known.tails.get(path) != found.tails.get(path) or len(sums) > 1:
+                return False
+        return True
+
+
+def _state_of(group: bytes, url: str) -> _State:
+    """What the bytes of the `zarr.json` at an address say; raises FormatError."""
+    where = f"{url}/{GROUP_FILE}"
+    attributes = group_attributes(group, where)
+    sums = sums_in(record_in(attributes, where), IN_BUCKET)
+    return _State(Manifest.from_attributes(attributes, where), sums)
 
 
 def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
@@ -83,11 +122,8 @@ class CachedStore:
         self.root = self.folder / "store"
         make_folder(self.root, self.folder.parent)
         self._write_whole(GROUP_FILE, group)
-        try:
-            self.manifest: Manifest = read_manifest(self.root)
-        except FormatError as error:
-            message = str(error).replace(str(self.root), url)
-            raise type(error)(message) from error
+        self._state = _state_of(group, url)
+        self.manifest: Manifest = self._state.manifest
         self._whole: set[str] = set()  # arrays whose files are here
         self._lock = asyncio.Lock()
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
@@ -130,18 +166,12 @@ class CachedStore:
 
     async def _need(self, path: str) -> None:
         if path not in self._whole:
-            try:
-                await self._fetch(path)
-            except CorruptError:
-                await self.check_same()
-                raise
+            await self._fetch(path)
 
     async def check_same(self) -> None:
-        """Raise NotFoundError if another store is at the address now."""
-        where = f"{self.url}/{GROUP_FILE}"
+        """Raise NotFoundError if another store is at the address now, or another copy of it."""
         group = await asyncio.to_thread(self.source.get, GROUP_FILE)
-        now = Manifest.from_attributes(group_attributes(group, where), where)
-        if now.uuid != self.manifest.uuid:
+        if not self._state.may_become(_state_of(group, self.url)):
             raise NotFoundError(
                 f"{self.url}: expected the store that was opened, found another one at its "
                 "address now; open it again"
@@ -159,7 +189,11 @@ class CachedStore:
         the address, its chunks would be taken for those of this one.
         """
         self._whole.discard(path)  # what is refused is no one's to read
-        await asyncio.to_thread(self._fetch_whole, path)
+        try:
+            await asyncio.to_thread(self._fetch_whole, path)
+        except CorruptError:
+            await self.check_same()
+            raise
         if path.startswith("_checksums/"):
             await self.check_same()
         self._whole.add(path)
@@ -202,8 +236,21 @@ class CachedStore:
             reader.open_shards(range(array.n_shards))
             for fault in reader.faults(0, array.layout.n_chunks(array.n_places)):
                 raise fault
+            self._check_sums(array, reader)
         except CorruptError as error:
             raise CorruptError(f"{self.url}: {error}") from error
+
+    def _check_sums(self, array: StoredArray, reader: Array) -> None:
+        """Raise CorruptError if checksums are not those that were pushed, where that is known."""
+        pushed = self._state.sums.get(array.layout.path.removeprefix("_checksums/"))
+        if pushed is None or not array.layout.path.startswith("_checksums/"):
+            return
+        found = crc32c(reader.read(0, array.n_items).tobytes())
+        if found != pushed.crc:
+            raise CorruptError(
+                f"{array.layout.path}: expected checksums of checksum {pushed.crc:08x}, found "
+                f"{found:08x}; push the store again"
+            )
 
 
 def _small_bytes(array: StoredArray, shard: int) -> int:

@@ -21,6 +21,7 @@ from oracle import assert_batch, assert_same_row, write_store
 from store import (
     Column,
     CorruptError,
+    NotFoundError,
     Ragged,
     Schema,
     SchemaError,
@@ -30,8 +31,11 @@ from store import (
     TraceStore,
     VersionError,
 )
+from store.format.zarr_json import group_json
 from store.remote.cache.chunk_index import ChunkIndex, positions_of
 from store.remote.cache.slab import write_at
+from store.remote.pushed import IN_BUCKET, PUSHED_KEY, as_attribute
+from store.remote.transfer.lineage import sums_of
 
 
 @pytest.fixture(autouse=True)
@@ -441,3 +445,37 @@ def test_one_fetcher_after_another_leaves_no_descriptor(node, rows):
     node.prepare()
     counts = [read_one() for _ in range(5)]
     assert counts[-1] == counts[1]
+
+
+@pytest.mark.parametrize("n_read", [0, 1])
+@pytest.mark.parametrize("is_pushed", [True, False])
+def test_no_value_comes_of_another_copy_of_the_store(tmp_path, monkeypatch, is_pushed, n_read):
+    """That grew on its own: a push says what its values are, else chunks that are not whole do.
+
+    Also where the other is opened beside it.
+    """
+    monkeypatch.setattr("store.remote.cache.cached_array.SMALL_BYTES", 0)
+    n_rows = 8 if is_pushed else 7
+    schema = Schema({"x": Column("int32", (1024,), chunk_items=2, shard_items=4)})
+    copies = [tmp_path / "0", tmp_path / "1"]
+    write_store(copies[0], schema, [("t0", {"x": np.zeros(1024, np.int32)})])
+    shutil.copytree(*copies)
+    for number, path in enumerate(copies):
+        with StoreWriter.open(path) as writer:
+            for i in range(1, n_rows):
+                writer.append(f"t{i}", {"x": np.full(1024, i + 100 * number, np.int32)})
+        store = TraceStore.open(path)
+        record = {IN_BUCKET: sums_of(store)} if is_pushed else {}
+        attributes = store.manifest.to_attributes() | {PUSHED_KEY: as_attribute(record)}
+        (path / "zarr.json").write_bytes(group_json(attributes))
+    node = Node(tmp_path / "cache", copies[0])
+    node.prepare()
+    with node.running():
+        first = node.open()
+        assert [first[i]["x"][0] for i in range(n_read)] == [*range(n_read)]
+        node.files.root = copies[1]
+        with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+            first.read(range(2, n_rows))
+        assert node.open()[2]["x"][0] == 102
+        with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+            first.read(range(4, n_rows))
