@@ -15,10 +15,11 @@ from uuid import uuid4
 
 from store.errors import LockedError, NotFoundError, StoreError
 from store.format.contents import WORKING_DIR
+from store.format.manifest import GROUP_FILE
 from store.read.directory import StoreDirectory
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
-from store.remote.transfer.commit import Remote
+from store.remote.transfer.commit import Remote, look
 
 __all__ = ["claimed"]
 
@@ -34,7 +35,8 @@ def claimed(
 
     The local store at `directory` is locked; the push goes on from the state `base` in the bucket.
     With `restart` the claim is taken from whoever has it. Yields whether a push was here before
-    that is dead: what it left may be replaced. Raises LockedError if another push has it.
+    that is dead: what it left may be replaced. Raises LockedError if another push has it, or
+    committed since `base` was read.
     """
     of_base = base.head.etag if base else None
     claim = {"base": of_base, "holder": _holder(directory), "push": uuid4().hex}
@@ -51,10 +53,12 @@ def claimed(
             return
         if not restart and _is_of_another(found, claim):
             raise _refusal(objects)
+        _check_present(objects, of_base)  # else it is ours that is dead
         was_here = True
         _take(objects, text, head)
 
     objects.policy(objects.where(KEY), attempt)
+    objects.policy(objects.where(GROUP_FILE), lambda: _check_present(objects, of_base))
     yield was_here
     with suppress(StoreError):  # after the commit it stands in nobody's way
         objects.delete(KEY)
@@ -73,6 +77,16 @@ def _is_of_another(found: bytes, claim: dict[str, str | None]) -> bool:
         return other["base"] == claim["base"] and other["holder"] != claim["holder"]
     except (ValueError, TypeError, KeyError):
         return True
+
+
+def _check_present(objects: Objects, of_base: str | None) -> None:
+    """Raise LockedError if the state in the bucket is no longer that of an etag; None: nothing.
+
+    In one attempt.
+    """
+    _, present = look(objects)
+    if (present and present.etag) != of_base:
+        raise LockedError(f"{objects.location}: another push committed meanwhile; run it again")
 
 
 def _take(objects: Objects, text: bytes, head: Head) -> None:

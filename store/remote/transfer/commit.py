@@ -28,7 +28,7 @@ from store.remote.objects.objects import Head, Objects
 from store.remote.objects.retry import again
 from store.remote.pushed import PUSHED_KEY, as_attribute, record_in
 
-__all__ = ["Remote", "check_conditions", "commit", "read_remote"]
+__all__ = ["Remote", "check_conditions", "commit", "look", "read_remote"]
 
 COMMITS = "commits"
 MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
@@ -104,7 +104,7 @@ class _Attempt:
         """Return if it is committed; raise LockedError if another is, or TransientFault."""
         with suppress(ConflictError, TransientFault):
             self._written.add(self.objects.put(GROUP_FILE, self.text, self.expected).etag)
-        found, head = _look(self.objects)
+        found, head = look(self.objects)
         if found == self.text:
             return
         is_ours = head is not None and head.etag in self._written
@@ -134,7 +134,7 @@ def _text(objects: Objects, manifest: Manifest, record: dict[str, Any]) -> bytes
     return text
 
 
-def _look(objects: Objects) -> tuple[bytes, Head | None]:
+def look(objects: Objects) -> tuple[bytes, Head | None]:
     """What is there now, in one attempt."""
     try:
         return objects.once.get_with_head(GROUP_FILE, MAX_FILE_BYTES)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from store.check.verify import BytesProgress
-from store.errors import LockedError, SchemaError
+from store.errors import SchemaError
 from store.format.contents import WORKING_DIR, could_be_ours, data_files, metadata_files
 from store.format.manifest import read_manifest
 from store.read.store import TraceStore
@@ -132,7 +132,6 @@ class _Push:
         sums = sums_of(self.store)
         check_conditions(self.objects)
         with claimed(self.objects, self.store.directory, None, restart) as was_here:
-            self._check_unchanged(None)
             present = self.objects.list()
             if was_here:
                 self._remove(present.keys() - {CARD} - {upload.key for upload in uploads})
@@ -152,7 +151,6 @@ class _Push:
             claimed(self.objects, self.store.directory, remote, restart) as was_here,
             _scratch(self.path) as scratch,
         ):
-            self._check_unchanged(remote)
             append = Append(self.store, remote.manifest, old, self.objects, scratch)
             present = self.objects.list()
             grown = [*append.grown, *self._card(present)]
@@ -173,14 +171,6 @@ class _Push:
     ) -> int:
         uploader = Uploader(self.objects, self.n_threads, tally.add, replaces=replaces)
         return uploader.upload(uploads, present)
-
-    def _check_unchanged(self, base: Remote | None) -> None:
-        """Raise LockedError if another push committed before this one had its claim."""
-        now = read_remote(self.objects)
-        if (now and now.head.etag) != (base and base.head.etag):
-            raise LockedError(
-                f"{self.objects.location}: another push committed meanwhile; run it again"
-            )
 
     def _check_same_store(self, remote: Remote) -> None:
         if remote.manifest.uuid != self.manifest.uuid:

@@ -318,6 +318,32 @@ def test_a_push_that_another_overtook_touches_nothing(bucket, objects, path, tmp
     assert_rows(tmp_path / "copy.zarr", 5)
 
 
+def test_a_push_that_is_late_takes_no_claim(bucket, objects, path, tmp_path, monkeypatch):
+    """It began from an older state, and finds the claim of one that is at work on the present."""
+    push(path, objects)
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+    grow(path, 4)
+    grow(other, 5)
+
+    def late(claims):
+        monkeypatch.setattr("store.remote.transfer.push.check_conditions", check_conditions)
+        push(path, bucket.open())
+        grow(path, 5)
+        stopped_after(bucket, 7)
+        with pytest.raises(UnreachableError):
+            push(path, bucket.open(limit_s=1.5, attempt_s=0.7))
+        bucket.proxy.faults = lambda *_: None
+        found.append(objects.get("_tmp/push.json"))
+
+    found = []
+    monkeypatch.setattr("store.remote.transfer.push.check_conditions", late)
+    for error in ("another push committed meanwhile", "another push is at work"):
+        with pytest.raises(LockedError, match=error):
+            push(other, objects)
+        assert found == [objects.get("_tmp/push.json")]
+    assert push(path, objects).is_done
+
+
 def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, path, tmp_path):
     """The server's etags show it; what others wrote is not replaced."""
     wrong = iter(range(3))
