@@ -244,7 +244,7 @@ class CachedArray(Array):
             if self._is_doubted is not None:
                 self._is_doubted[asked] = False
             self._chunks.current()
-            found = self._attempt(cells, read)
+            found = self._attempt(cells, read, is_compared=doubts)
             self.mirror.done()
             if found is not None:
                 return found
@@ -253,8 +253,14 @@ class CachedArray(Array):
             f"copied, found them evicted {ATTEMPTS} times; give it more bytes"
         )
 
-    def _attempt(self, cells: np.ndarray, read: Read) -> np.ndarray | None:
-        """What was read, if the chunks were here all the time; else None."""
+    def _attempt(
+        self, cells: np.ndarray, read: Read, *, is_compared: bool = False
+    ) -> np.ndarray | None:
+        """What was read, if the chunks were here all the time; else None.
+
+        Damage of chunks that were not just now compared with their checksums may be of the cache:
+        they are doubted.
+        """
         # if another process has taken over, its words are 0, or its file has lost its name
         state = self._chunks.state or self._chunks.current()
         words = state.index.words[cells]
@@ -275,13 +281,21 @@ class CachedArray(Array):
             return None
         except CorruptError:
             if is_unchanged():
-                raise
+                if is_compared:
+                    raise
+                self._doubt(cells)
             return None
         return found if is_unchanged() else None
 
     def _doubts(self, cells: np.ndarray) -> bool:
         """Whether one of some cells was not compared with its checksum since it was opened."""
         return self._is_doubted is not None and bool(self._is_doubted[cells].any())
+
+    def _doubt(self, cells: np.ndarray) -> None:
+        """Have some cells be compared with their checksums before they are read again."""
+        if self._is_doubted is None:
+            self._is_doubted = np.zeros(n_cells(self.array), bool)
+        self._is_doubted[cells] = True
 
     def planes(self, select: ItemSlices) -> np.ndarray:
         return super().planes(select) if self.layout.split_axes else ONE_PLANE
