@@ -437,9 +437,9 @@ class CachedSource(StoreSource):
     def _fetch_whole(self, array: RawArray | CompressedArray) -> None:
         """Fetch a small array, and map its files at once: a map stays when a file goes."""
         numbers = range(array.array.n_shards)
-        for _ in range(ATTEMPTS):
-            self.mirror.need_files(array.layout.path)
-            with suppress(CorruptError):  # whoever fetched them was killed just now
+        for n in range(ATTEMPTS):
+            self.mirror.need_files(array.layout.path, again=n > 0)
+            with suppress(CorruptError):  # removed or damaged since, or who fetched them was killed
                 array.open_shards(numbers)
                 return
         array.open_shards(numbers)

@@ -181,7 +181,7 @@ class CachedColumn:
             if not len(todo):
                 return
             if n == FETCHES - 1:  # the sums may be what is wrong
-                await self.store.fetch_again(self.array.checksums.layout.path)
+                await self.store.need_whole(self.array.checksums.layout.path, again=True)
                 self._read_sums()
             requests = plan_requests(job.cut.starts[todo], job.cut.sizes[todo])
             asked = [self._ask(shard, [*found]) for shard, found in groupby(requests, _shard_of)]

@@ -121,7 +121,8 @@ class CachedStore:
         self.folder = folder
         self.root = self.folder / "store"
         make_folder(self.root, self.folder.parent)
-        self._write_whole(GROUP_FILE, group)
+        self._group = group
+        self.keep_group()
         self._state = _state_of(group, url)
         self.manifest: Manifest = self._state.manifest
         self._whole: set[str] = set()  # arrays whose files are here
@@ -157,16 +158,21 @@ class CachedStore:
         chunks = (layout.n_planes * (layout.chunk_bytes + CHUNK_MARGIN) for layout in layouts)
         return max(chunks, default=BLOCK)
 
-    async def need_whole(self, path: str) -> None:
-        """Have the files of a small array, compared with their checksums."""
-        async with self._lock:
-            if path.startswith("_offsets/"):
-                await self._need(self.stored(path).checksums.layout.path)
-            await self._need(path)
+    def keep_group(self) -> None:
+        """Have its `zarr.json` be in its folder, whole: somebody may have removed or damaged it."""
+        file = self.root / GROUP_FILE
+        if not file.is_file() or file.read_bytes() != self._group:
+            self._write_whole(GROUP_FILE, self._group)
 
-    async def _need(self, path: str) -> None:
-        if path not in self._whole:
-            await self._fetch(path)
+    async def need_whole(self, path: str, *, again: bool = False) -> None:
+        """Have the files of a small array, compared with their checksums; fetched anew `again`."""
+        paths = [path]
+        if path.startswith("_offsets/"):
+            paths.insert(0, self.stored(path).checksums.layout.path)
+        async with self._lock:
+            for one in paths:
+                if again or one not in self._whole:
+                    await self._fetch(one)
 
     async def check_same(self) -> None:
         """Raise NotFoundError if another store is at the address now, or another copy of it."""
@@ -176,11 +182,6 @@ class CachedStore:
                 f"{self.url}: expected the store that was opened, found another one at its "
                 "address now; open it again"
             )
-
-    async def fetch_again(self, path: str) -> None:
-        """Have the files of a small array fetched anew."""
-        async with self._lock:
-            await self._fetch(path)
 
     async def _fetch(self, path: str) -> None:
         """Fetch the files of a small array; checksums are believed of the store that was opened.

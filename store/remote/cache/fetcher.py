@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import DamagedItemsError, StoreError, VersionError
+from store.errors import DamagedItemsError, FormatError, StoreError, VersionError
 from store.format.manifest import GROUP_FILE
 from store.format.ranges import chunks_touched
 from store.remote.cache.cached_column import CachedColumn
@@ -187,8 +187,7 @@ class Server:
             raise StoreError(f"{url}: the settings of its server were changed: open it again")
         folder = self.directory / STORES_DIR / digest
         if digest not in self.stores:
-            with suppress(FileNotFoundError):
-                group = group or (folder / "store" / GROUP_FILE).read_bytes()
+            group = group or _left_group(folder, name, url)
             group = group or await asyncio.to_thread(source.get, GROUP_FILE)
         if digest not in self.stores:  # nothing is waited for from here on
             if state_digest(name, group, url) != digest:
@@ -200,6 +199,7 @@ class Server:
             self.cache.open_store(store)
             self.stores[digest] = store
         store = self.stores[digest]
+        store.keep_group()
         store.source = source  # with the newest of credentials that are renewed
         store.n_users += 1
         return store
@@ -332,7 +332,7 @@ class _Session:
             case "bytes":
                 return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
             case "files":
-                await store.need_whole(path)
+                await store.need_whole(path, again=bool(message["again"]))
             case "index":
                 column = await self.cache.column(store, path)
                 return {"file": str(column.index.path)}
@@ -377,6 +377,15 @@ class _Session:
         self.cache.want(column, uses, now + self.offset, lambda: self.is_alive)
 
 
+def _left_group(folder: Path, name: str, url: str) -> bytes:
+    """The `zarr.json` of a state that an earlier process left in its folder; b"": none is whole."""
+    with suppress(FileNotFoundError, FormatError):
+        group = (folder / "store" / GROUP_FILE).read_bytes()
+        if state_digest(name, group, url) == folder.name:
+            return group
+    return b""
+
+
 def _expand(runs: np.ndarray, n: int) -> np.ndarray:
     """Ranges of cells, int64 `(2 k,)`, as cells; raises ValueError."""
     firsts, stops = runs.reshape(-1, 2).T
@@ -398,4 +407,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except OSError as error:
-        sys.exit(f"{error.filename or sys.argv[1:]}: {error.strerror}")
+        sys.exit(f"{error.filename or sys.argv[1]}: {error.strerror}")

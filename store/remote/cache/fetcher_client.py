@@ -123,9 +123,9 @@ class Mirror:
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
-    def need_files(self, path: str) -> None:
-        """Have the files of a small array be there."""
-        self._ask({"op": "files", "array": path})
+    def need_files(self, path: str, *, again: bool = False) -> None:
+        """Have the files of a small array be there; `again` if those that are there are damaged."""
+        self._ask({"op": "files", "array": path, "again": again})
 
     def index_of(self, path: str) -> Path:
         """Have the index of a column be there."""

@@ -13,7 +13,7 @@ import numpy as np
 
 __all__ = ["PROTOCOL", "pack", "receive", "receive_from"]
 
-PROTOCOL = 6  # of these messages, and of the files in a cache directory
+PROTOCOL = 7  # of these messages, and of the files in a cache directory
 HEAD = struct.Struct("<II")  # bytes of JSON, and of the numbers that follow
 MAX_JSON = 1024 * 1024
 MAX_NUMBERS = 256 * 1024 * 1024

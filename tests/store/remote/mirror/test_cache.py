@@ -370,6 +370,33 @@ def test_a_compressed_chunk_that_has_rotted_in_the_cache_is_never_a_value(served
         store.read([1], ["zipped"])
 
 
+@pytest.mark.parametrize("pattern", ["zarr.json", "_offsets/*/c/*"])
+def test_small_files_that_are_gone_or_rotten_are_fetched_again(served, rows, pattern):
+    """As a cleaner of /tmp removes them, while the fetching process lives; for new readers."""
+    first = served.open()
+    expected = {"states": rows[5][1]["states"]}
+    assert_same_row(first.read([5], ["states"])[0], expected)
+    for spoil in (Path.unlink, lambda file: flip(file, file.stat().st_size - 9)):
+        files = [*served.cache_dir.glob(f"stores/*/store/{pattern}")]
+        assert files
+        for file in files:
+            spoil(file)
+        assert_same_row(served.open().read([5], ["states"])[0], expected)
+    assert_same_row(first.read([5], ["states"])[0], expected)
+
+
+@pytest.mark.parametrize("data", [b"{", None])
+def test_a_state_whose_zarr_json_has_rotted_is_asked_for_again(node, rows, data):
+    """By the next fetching process, for a reader that had it open."""
+    node.prepare()
+    with node.running():
+        store = node.open()
+    (file,) = node.cache_dir.glob("stores/*/store/zarr.json")
+    file.write_bytes(bytes(file.stat().st_size) if data is None else data)
+    with node.running():
+        assert_batch(store.read([5, 6]), [row for _, row in rows[5:7]])
+
+
 def test_stores_that_are_opened_and_closed_are_counted_once(served):
     """Also those of which not all shards were opened."""
     enough = 6_000_000  # and so little that arrays are not fetched whole
