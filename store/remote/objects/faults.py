@@ -113,6 +113,10 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
         )
     if "content-range" in lowered or "content_range" in lowered:
         return StoreError(f"{where}: the server does not say which range it sends; use another")
+    if "missingcontentlength" in lowered:
+        return StoreError(
+            f"{where}: the server does not say how long its answer is (Content-Length); use another"
+        )
     if "CaUsedAsEndEntity" in text:
         return StoreError(
             f"{where}: expected a certificate of a server, found one of an authority (CA:TRUE); "

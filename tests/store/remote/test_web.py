@@ -100,6 +100,13 @@ def test_a_server_without_ranges_is_named(web):
         TraceStore.open(f"{web.url}/files/t.zarr").read([0])
 
 
+def test_a_server_without_lengths_is_named(web):
+    """At once: it was asked again and again."""
+    web.has_lengths = False
+    with pytest.raises(StoreError, match=r"t\.zarr.*how long its answer is"):
+        open_objects(f"{web.url}/files/t.zarr")
+
+
 @pytest.mark.parametrize(
     "way, words",
     [("loop", "without an end"), ("secret", "everybody may read"), ("lost", "and not where")],

@@ -21,6 +21,8 @@ class WebServer(http.server.ThreadingHTTPServer):
         Its address.
     has_ranges
         Whether it answers with a part where one is asked for.
+    has_lengths
+        Whether it says how long its answers are; else they end with the connection.
     methods, paths
         What it was asked for.
     n_signed
@@ -37,6 +39,7 @@ class WebServer(http.server.ThreadingHTTPServer):
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.has_ranges = True
+        self.has_lengths = True
         self.methods: set[str] = set()
         self.paths: list[str] = []
         self.n_signed = 10**6
@@ -91,6 +94,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         fixed = {"Content-Length": str(len(data)), "Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT"}
+        if not self.server.has_lengths:
+            del fixed["Content-Length"]
+            self.close_connection = True
         for name, value in (fixed | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
