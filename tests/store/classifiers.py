@@ -63,72 +63,53 @@ def build_classifier(labels=LABELS, longest=64, n_ids=None):
     return model
 
 
+def settings_of(pad_token_id):
+    """What the configurations of the other classifiers have in common."""
+    torch.manual_seed(0)
+    return {
+        "vocab_size": len(SPECIAL) + len(WORDS),
+        "initializer_range": 1.0,
+        "pad_token_id": pad_token_id,
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {label: i for i, label in enumerate(LABELS)},
+    }
+
+
 def build_decoder_classifier(pad_token_id):
     """A Llama that classifies by its last token."""
-    torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(SPECIAL) + len(WORDS),
         hidden_size=16,
         intermediate_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
         max_position_embeddings=64,
-        initializer_range=1.0,
-        pad_token_id=pad_token_id,
-        id2label=dict(enumerate(LABELS)),
-        label2id={label: i for i, label in enumerate(LABELS)},
+        **settings_of(pad_token_id),
     )
     return LlamaForSequenceClassification(config).eval()
 
 
 def build_absolute_decoder(pad_token_id):
     """A GPT-2, which numbers positions from the left and classifies by its last token."""
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=len(SPECIAL) + len(WORDS),
-        n_embd=16,
-        n_layer=1,
-        n_head=2,
-        n_positions=64,
-        initializer_range=1.0,
-        pad_token_id=pad_token_id,
-        id2label=dict(enumerate(LABELS)),
-        label2id={label: i for i, label in enumerate(LABELS)},
-    )
+    config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=64, **settings_of(pad_token_id))
     return GPT2ForSequenceClassification(config).eval()
 
 
 def build_last_place_classifier(pad_token_id):
     """An XLNet, which classifies by its last place."""
-    torch.manual_seed(0)
-    config = XLNetConfig(
-        vocab_size=len(SPECIAL) + len(WORDS),
-        d_model=16,
-        n_layer=1,
-        n_head=2,
-        d_inner=16,
-        initializer_range=1.0,
-        pad_token_id=pad_token_id,
-        id2label=dict(enumerate(LABELS)),
-        label2id={label: i for i, label in enumerate(LABELS)},
-    )
+    config = XLNetConfig(d_model=16, n_layer=1, n_head=2, d_inner=16, **settings_of(pad_token_id))
     return XLNetForSequenceClassification(config).eval()
 
 
 def build_one_type_classifier():
     """A RoBERTa, which has one type of tokens, and positions that no token has."""
-    torch.manual_seed(0)
     config = RobertaConfig(
-        vocab_size=len(SPECIAL) + len(WORDS),
         hidden_size=16,
         intermediate_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
         max_position_embeddings=18,
         type_vocab_size=1,
-        pad_token_id=0,
-        id2label=dict(enumerate(LABELS)),
-        label2id={label: i for i, label in enumerate(LABELS)},
+        **settings_of(0) | {"initializer_range": 0.02},
     )
     return RobertaForSequenceClassification(config).eval()
 

@@ -300,33 +300,46 @@ def test_what_a_stopped_push_left_is_its_own(bucket, path, tmp_path, is_elsewher
     assert_rows(tmp_path / "copy.zarr", 5 if is_elsewhere else 4)
 
 
-def test_a_push_that_another_overtook_touches_nothing(bucket, objects, path, tmp_path, monkeypatch):
-    """Also with --restart: what the other committed is not a stopped push."""
+@pytest.fixture
+def other(objects, path, tmp_path):
+    """A copy of a store that was pushed; then this one grew by a row, and the copy by two."""
     push(path, objects)
     other = shutil.copytree(path, tmp_path / "other.zarr")
     grow(path, 4)
     grow(other, 5)
+    return other
 
-    def overtaken(claims):
-        monkeypatch.setattr("store.remote.transfer.push.check_conditions", check_conditions)
-        push(other, bucket.open())
 
-    monkeypatch.setattr("store.remote.transfer.push.check_conditions", overtaken)
+@pytest.fixture
+def overtake(monkeypatch):
+    """Has something happen once, when a push knows the state in the bucket and has no claim yet."""
+    place = "store.remote.transfer.push.check_conditions"
+
+    def overtake(work):
+        def first_work(objects):
+            monkeypatch.setattr(place, check_conditions)
+            work()
+
+        monkeypatch.setattr(place, first_work)
+
+    return overtake
+
+
+def test_a_push_that_another_overtook_touches_nothing(
+    bucket, objects, path, other, tmp_path, overtake
+):
+    """Also with --restart: what the other committed is not a stopped push."""
+    overtake(lambda: push(other, bucket.open()))
     with pytest.raises(LockedError, match="another push committed meanwhile"):
         push(path, objects, restart=True)
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 5)
 
 
-def test_a_push_that_is_late_takes_no_claim(bucket, objects, path, tmp_path, monkeypatch):
+def test_a_push_that_is_late_takes_no_claim(bucket, objects, path, other, overtake):
     """It began from an older state, and finds the claim of one that is at work on the present."""
-    push(path, objects)
-    other = shutil.copytree(path, tmp_path / "other.zarr")
-    grow(path, 4)
-    grow(other, 5)
 
-    def late(claims):
-        monkeypatch.setattr("store.remote.transfer.push.check_conditions", check_conditions)
+    def work():
         push(path, bucket.open())
         grow(path, 5)
         stopped_after(bucket, 7)
@@ -336,7 +349,7 @@ def test_a_push_that_is_late_takes_no_claim(bucket, objects, path, tmp_path, mon
         found.append(objects.get("_tmp/push.json"))
 
     found = []
-    monkeypatch.setattr("store.remote.transfer.push.check_conditions", late)
+    overtake(work)
     for error in ("another push committed meanwhile", "another push is at work"):
         with pytest.raises(LockedError, match=error):
             push(other, objects)
