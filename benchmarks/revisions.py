@@ -1,9 +1,10 @@
 """Is this checkout as fast as an earlier revision of it?
 
 Two processes that stay, one for each revision, do the same work in turns: packed reads of the same
-stores, appends, the extraction of the embedded example. Who is first changes from turn to turn, and
-a turn takes at least --turn-ms. `x_earlier` is the median of the turns' ratios, above 1 where this
-checkout is faster; half of the ratios lie between `low` and `high`.
+stores, appends, the extraction of the embedded example (of each its own: that ratio says something
+only where the example is the same). Who is first changes from turn to turn, and a turn takes at
+least --turn-ms. `x_earlier` is the median of the turns' ratios, above 1 where this checkout is
+faster; half of the ratios lie between `low` and `high`.
 
     python -m benchmarks.revisions v0.3
     python -m benchmarks.revisions 08728c1 --only "read 1 MB" extract --epochs 60
