@@ -171,8 +171,9 @@ def plan_repair(
     kept = [problem for problem in report.problems if array_of(problem.file) not in dropped]
     others = tuple(others) if kept else ()
     restored = find_sums(store, kept, others) | find_copies(store, kept, others)
-    if any(file.startswith(JUDGES) for file in restored):
-        return Plan(report, [], [], drop_columns, {}, None, restored, (), others)
+    first_step = Plan(report, [], [], drop_columns, {}, None, restored, (), others)
+    if first_step.is_first_step:
+        return first_step
     lost = {array_of(problem.file) for problem in kept if problem.kind == "unverifiable"}
     unchecked = [
         array.layout.path

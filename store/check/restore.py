@@ -152,8 +152,9 @@ def _fits_better(copy: Shard, mine: Shard, chunks: Mapping[int, int], whole: Arr
 
 def _state(array: StoredArray, store: TraceStore) -> tuple[object, ...]:
     """What an array is, and how much it holds."""
-    path, manifest = array.layout.path, store.manifest
-    return array.layout, array.n_items, manifest.segments.get(path), manifest.tails.get(path)
+    path = array.layout.path
+    segments = store.manifest.segments.get(path)
+    return array.layout, array.n_items, segments, store.manifest.tails.get(path)
 
 
 def _faulty_chunks(

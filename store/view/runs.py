@@ -78,7 +78,8 @@ def read_run(directory: Path, name: str) -> Run:
     content = _load_results(directory)
     results = _methods(content)
     known = thresholds_of(results), layers_of(results)
-    uuids, prefixes = _store_uuids(content), _prefixes(content)
+    uuids = _store_uuids(content)
+    prefixes = _prefixes(content)
     fault = _find_fault(directory / FILE, scored, content)
     scores = {column: values.astype(np.float32) for column, values in scored.scores.items()}
     return Run(name, scored.ids, scores, *known, directory, uuids, prefixes, written, fault)

@@ -68,7 +68,8 @@ class Snapshots:
     def last_seen(self) -> int:
         """The number of the state that was newest when it was last looked for."""
         with self._lock:
-            now, first = self._newest, self.first.store
+            now = self._newest
+            first = self.first.store
             is_later = now is first or now.generation > first.generation
             if now.uuid == first.uuid and now.directory.is_same(first.directory) and is_later:
                 return now.generation

@@ -232,7 +232,8 @@ class TokenStream:
         for i, token in enumerate(tokens.tolist()):
             if i in self.ended:
                 continue
-            row, waiting = self.rows[i], self.waiting[i]
+            row = self.rows[i]
+            waiting = self.waiting[i]
             if token in self.ends:
                 self.ended.add(i)
             if token not in self.ends or not row:  # an answer may be nothing but its end

@@ -115,7 +115,8 @@ def read_scores(path: Path, results: Results) -> Frame[str]:
             [parse_scores(path, one, columns[one], splits) for one in trainings]
         )
     for name, trainings in by_seed.items():
-        found, means = parse_scores(path, name, columns[name], splits), scores[name].mean(0)
+        found = parse_scores(path, name, columns[name], splits)
+        means = scores[name].mean(0)
         for row in np.flatnonzero(~np.isclose(found, means, equal_nan=True))[:1]:
             expected = f"{means[row]}, the mean of {', '.join(trainings)}"
             _fail(path, f"column {name!r}, line {row + 2}: {expected}", found[row])

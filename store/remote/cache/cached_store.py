@@ -60,7 +60,8 @@ class _State(NamedTuple):
 
         Copies of a store that grew on their own have one UUID, and other values.
         """
-        known, found = self.manifest, now.manifest
+        known = self.manifest
+        found = now.manifest
         if found.uuid != known.uuid or found.generation < known.generation:
             return False
         if any(found.run_sums.get(run, crc) != crc for run, crc in known.run_sums.items()):
@@ -165,7 +166,10 @@ class CachedStore:
             self._write_whole(GROUP_FILE, self._group)
 
     async def need_whole(self, path: str, *, again: bool = False) -> None:
-        """Have the files of a small array, compared with their checksums; fetched anew `again`."""
+        """Have the files of a small array, compared with their checksums.
+
+        They are fetched if they are not here, or `again`.
+        """
         paths = [path]
         if path.startswith("_offsets/"):
             paths.insert(0, self.stored(path).checksums.layout.path)
@@ -243,8 +247,10 @@ class CachedStore:
 
     def _check_sums(self, array: StoredArray, reader: Array) -> None:
         """Raise CorruptError if checksums are not those that were pushed, where that is known."""
+        if not array.layout.path.startswith("_checksums/"):
+            return
         pushed = self._state.sums.get(array.layout.path.removeprefix("_checksums/"))
-        if pushed is None or not array.layout.path.startswith("_checksums/"):
+        if pushed is None:
             return
         found = crc32c(reader.read(0, array.n_items).tobytes())
         if found != pushed.crc:

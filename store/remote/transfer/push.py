@@ -107,8 +107,8 @@ class _Push:
         is_same = self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum)
         old = sums_in(remote.record, IN_BUCKET)
         if old:  # copies that grew on their own may have one manifest
-            where, pushed = str(self.objects.location), sums_in(remote.record, PUSHED)
-            check_lineage(self.store, remote.manifest, pushed, old, where)
+            pushed = sums_in(remote.record, PUSHED)
+            check_lineage(self.store, remote.manifest, pushed, old, str(self.objects.location))
         elif not is_same:
             raise SchemaError(
                 f"{self.objects.location}: expected a store that was pushed, found a copy that "
