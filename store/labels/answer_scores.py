@@ -21,10 +21,13 @@ __all__ = [
     "NORMALIZATION",
     "RULES",
     "SCORE_THRESHOLD",
+    "as_thought",
     "contains_score",
+    "ends_thought",
     "exact_match_score",
     "f1_score",
     "first_statement",
+    "opens_thought",
     "sentences_of",
     "without_thought",
 ]
@@ -106,6 +109,7 @@ _JOINED_DENIAL_BEFORE = re.compile(r"(?:不是|不在|不叫|并非|並非|而�
 _JOINED_DENIAL_BEHIND = re.compile(
     r"(?:では?|じゃ)(?:ない|なく|ありません)|[이가] ?아(?:니|닙|닌)|不是"
 )
+_THOUGHT = "<think>"
 _THOUGHT_END = "</think>"
 
 
@@ -176,11 +180,26 @@ def first_statement(answer: str) -> str:
     return " ".join(asserted or sentences)
 
 
+def opens_thought(prompt: str) -> bool:
+    """Whether answers to a prompt begin within a thought, as its chat template has it."""
+    return prompt.rstrip().endswith(_THOUGHT)
+
+
+def ends_thought(answer: str) -> bool:
+    """Whether an answer comes to the end of a thought, which it or its prompt has opened."""
+    return _THOUGHT_END in answer
+
+
+def as_thought(answer: str) -> str:
+    """An answer that begins within a thought, as if it had opened it, unless it comes to an end."""
+    return answer if ends_thought(answer) else f"{_THOUGHT}\n{answer}"
+
+
 def without_thought(answer: str) -> str:
     """An answer without its thoughts; the prompt may have opened them, or the answer end there."""
-    if _THOUGHT_END in answer:
+    if ends_thought(answer):
         return answer.rpartition(_THOUGHT_END)[2]
-    return "" if answer.lstrip().startswith("<think>") else answer
+    return "" if answer.lstrip().startswith(_THOUGHT) else answer
 
 
 def _leads_on(line: str) -> bool:

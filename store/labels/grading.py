@@ -23,12 +23,10 @@ __all__ = [
     "Grader",
     "Judge",
     "Verdict",
-    "as_thought",
     "asked_and_judged",
     "check_judge",
     "count_verdicts",
     "label_column_name",
-    "opens_thought",
     "rule_columns",
 ]
 
@@ -46,16 +44,6 @@ class Case(NamedTuple):
     question: str
     references: Sequence[str]
     answer: str
-
-
-def opens_thought(prompt: str) -> bool:
-    """Whether answers to a prompt begin within a thought, as its chat template has it."""
-    return prompt.rstrip().endswith("<think>")
-
-
-def as_thought(answer: str) -> str:
-    """An answer that begins within a thought, as if it had opened it, unless it comes to an end."""
-    return answer if "</think>" in answer else f"<think>\n{answer}"
 
 
 class Verdict(NamedTuple):

@@ -12,15 +12,8 @@ from numpy.typing import NDArray
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
-from store.labels.grading import (
-    Case,
-    Grade,
-    Grader,
-    as_thought,
-    asked_and_judged,
-    count_verdicts,
-    opens_thought,
-)
+from store.labels.answer_scores import as_thought, opens_thought
+from store.labels.grading import Case, Grade, Grader, asked_and_judged, count_verdicts
 from store.labels.plan import LabelPlan, plan_labels
 from store.labels.rule import ScoreTable, is_given
 from store.read.store import TraceStore

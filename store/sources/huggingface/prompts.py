@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.grading import Case, Grade, as_thought, opens_thought
+from store.labels.answer_scores import as_thought, opens_thought
+from store.labels.grading import Case, Grade
 from store.labels.rule import label_scores
 from store.reports import LeftOut
 from store.sources.huggingface.tokenization import (

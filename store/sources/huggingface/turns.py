@@ -10,7 +10,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.grading import opens_thought
+from store.labels.answer_scores import ends_thought, opens_thought
 from store.labels.normalization import normalize_answer
 from store.sources.huggingface.tokenization import knows_spaces, special_tokens
 from store.sources.questions import Question
@@ -89,7 +89,7 @@ class Chat(PlainText):
         has before an answer.
         """
         text = self.text(turns, message)
-        if not opens_thought(text) or "</think>" in response:
+        if not opens_thought(text) or ends_thought(response):
             return text
         answered = [*self._messages(turns, message), {"role": "assistant", "content": _PROBE}]
         return self._apply(answered, add_generation_prompt=False).rpartition(_PROBE)[0] or text
