@@ -18,6 +18,7 @@ import shutil
 import statistics
 from argparse import Namespace
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from store import Schema, StoreWriter
 from store.sources.example import ExampleSource, example_questions
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.generation import Decoding, pad
+from store.sources.huggingface.generation import Decoding, cut_at_end, end_ids, pad
 from store.sources.huggingface.kept import Kept, build_schema, choose_columns
 from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.source import HuggingFaceSource
@@ -219,11 +220,11 @@ def extractions(source: HuggingFaceSource, directory: Path) -> dict[str, Epoch]:
     prompts = [question.prompt.tolist() for question in source.questions]
     n = source.batch_size
     batches = [prompts[i : i + n] for i in range(0, len(prompts), n)]
-    ends = source.model.generation_config.eos_token_id
+    ends = end_ids(source.model)
     settings = {
         "max_new_tokens": source.decoding.max_new_tokens,
         "do_sample": False,
-        "pad_token_id": ends or 0,
+        "pad_token_id": min(ends, default=0),
     }
 
     def bare(_: int) -> None:
@@ -232,14 +233,8 @@ def extractions(source: HuggingFaceSource, directory: Path) -> dict[str, Epoch]:
             with torch.inference_mode():
                 written = source.model.generate(input_ids=ids, attention_mask=mask, **settings)
             answers = written[:, ids.shape[1] :].tolist()
-            lengths = [answer.index(ends) if ends in answer else len(answer) for answer in answers]
-            bare_pass(
-                source.model,
-                [
-                    prompt + answer[: max(1, length)]
-                    for prompt, answer, length in zip(batch, answers, lengths, strict=True)
-                ],
-            )
+            cut = [cut_at_end(answer, ends, None) for answer in answers]
+            bare_pass(source.model, [*map(add, batch, cut)])
 
     def extracted(_: int) -> None:
         shutil.rmtree(path, ignore_errors=True)

@@ -276,11 +276,12 @@ def test_what_can_be_checked_is_checked_as_it_is_copied(path):
 def test_a_link_leads_to_the_store_that_is_repaired(path, capsys):
     """And stays a link; what is kept is beside the store."""
     damage_rows(path)
+    n_left = 17 - len(plan_repair(path).rows)
     link = path.with_name("link.zarr")
     link.symlink_to(path)
     assert repair(capsys, link, "--yes")[0] == 0
     assert link.readlink() == path
-    assert len(TraceStore.open(path)) == 9
+    assert len(TraceStore.open(path)) == n_left < 17
     names = ["link.zarr", "s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
     assert sorted(entry.name for entry in path.parent.iterdir()) == names
 

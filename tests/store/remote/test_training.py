@@ -1,19 +1,24 @@
 """Training on a store at an address ends with the digits of training on the local store."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
 import torch
-from pushing import push
-from test_killed import environment_of
+from web_server import WebServer
 
 from store.sources.example import ExampleSource
 from store.write.build import build_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'"),
+]
 
 FLAGS = "--models lstm_solo,gnn_det_lstm,logreg_pca --epochs 2 --save-every 2 --seed 1 --threads 1"
 CACHE_BYTES = "30MB"  # of 45 MB
@@ -27,20 +32,21 @@ def local(tmp_path_factory):
 
 
 @pytest.fixture
-def url(bucket, local):
-    """The same at an address."""
-    push(local, bucket.open(limit_s=120.0, attempt_s=60.0, stall_s=60.0))
-    return bucket.url()
+def url(local):
+    """The same at an address, of a server that answers as fast as training asks."""
+    with WebServer(local.parent) as server:
+        yield f"{server.url}/files/{local.name}"
+        server.shutdown()
 
 
-def start(bucket, store, out, cache_dir):
+def start(store, out, cache_dir):
     """Train, or go on with a training."""
     flags = [*FLAGS.split(), "--resume", "--force-cpu", "--store", str(store)]
     command = [sys.executable, "-m", "train", *flags, "--output-dir", str(out)]
     cache = {"TRACE_STORE_CACHE_DIR": str(cache_dir), "TRACE_STORE_CACHE_BYTES": CACHE_BYTES}
     # long seconds of a busy machine would fold the names of the table
     wide = {"COLUMNS": "200"}
-    environment = environment_of(bucket) | cache | wide | {"AWS_ENDPOINT_URL": bucket.server}
+    environment = os.environ | cache | wide
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -65,16 +71,16 @@ def results(out):
     return (out / "scores.csv").read_bytes(), weights
 
 
-def test_a_bucket_trains_to_the_same_table_and_a_killed_training_goes_on_elsewhere(
-    bucket, url, local, tmp_path
+def test_an_address_trains_to_the_same_table_and_a_killed_training_goes_on_elsewhere(
+    url, local, tmp_path
 ):
     """Elsewhere: with an empty cache directory, as on another machine."""
-    expected = finish(start(bucket, local, tmp_path / "local", tmp_path / "none"))
+    expected = finish(start(local, tmp_path / "local", tmp_path / "none"))
     assert {"lstm_solo", "gnn_det_lstm", "logreg_pca", "answer_length"} <= expected.keys()
-    assert finish(start(bucket, url, tmp_path / "whole", tmp_path / "cache")) == expected
+    assert finish(start(url, tmp_path / "whole", tmp_path / "cache")) == expected
     assert results(tmp_path / "whole") == results(tmp_path / "local")
     stopped = tmp_path / "stopped"
-    process = start(bucket, url, stopped, tmp_path / "cache")
+    process = start(url, stopped, tmp_path / "cache")
     while process.poll() is None and not [*stopped.glob("gnn_det_lstm-seed1.state.pt")]:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -82,5 +88,5 @@ def test_a_bucket_trains_to_the_same_table_and_a_killed_training_goes_on_elsewhe
     assert process.returncode == -signal.SIGKILL
     assert (stopped / "lstm_solo-seed1.pt").exists()
     assert not (stopped / "gnn_det_lstm-seed1.pt").exists()
-    assert finish(start(bucket, url, stopped, tmp_path / "other")) == expected
+    assert finish(start(url, stopped, tmp_path / "other")) == expected
     assert results(stopped) == results(tmp_path / "local")

@@ -77,19 +77,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not self.path.startswith("/files/") or not file.is_file():
             self._answer(404, b"not here")
             return
-        data = file.read_bytes()
         span = self.headers["Range"]
         if span is None or not self.server.has_ranges:
-            self._answer(200, data)
+            self._answer(200, file.read_bytes())
             return
+        n_bytes = file.stat().st_size
         first, _, last = span.removeprefix("bytes=").partition("-")
-        start = int(first) if first else max(0, len(data) - int(last))
-        if start >= len(data):
+        start = int(first) if first else max(0, n_bytes - int(last))
+        if start >= n_bytes:
             self._answer(416, b"")
             return
-        stop = min(int(last) + 1, len(data)) if first and last else len(data)
-        found = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
-        self._answer(206, data[start:stop], found)
+        stop = min(int(last) + 1, n_bytes) if first and last else n_bytes
+        found = {"Content-Range": f"bytes {start}-{stop - 1}/{n_bytes}"}
+        with file.open("rb") as source:
+            source.seek(start)
+            self._answer(206, source.read(stop - start), found)
 
     def _answer(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
