@@ -18,9 +18,11 @@ __all__ = [
     "find_delimiter",
     "name_file",
     "parse_json",
+    "parse_list",
     "parse_number",
     "read_csv",
     "read_json_lines",
+    "read_table",
     "refuse",
     "unique_keys",
 ]
@@ -71,6 +73,15 @@ def refuse(records: Iterable[tuple[int, T | LineError]]) -> Iterator[tuple[int, 
 def parse_json(text: str) -> Any:
     """The value of a JSON text from outside; raises ValueError, also for a key twice."""
     return json.loads(text, object_pairs_hook=unique_keys)
+
+
+def parse_list(text: Any) -> list[Any] | None:
+    """The list that a text spells in JSON; None for anything else."""
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
 
 
 def parse_number(text: str) -> float:
@@ -124,6 +135,20 @@ def read_csv(
     return header, _csv_records(header, rows)
 
 
+def read_table(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the cells of the header of a CSV file, then those of each row, which are as many.
+
+    A LineError is raised for a row of other cells, and as by `read_csv`.
+    """
+    rows = _csv_rows(lines, ",")
+    _, header = next(rows, (1, []))
+    yield header
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise _other_cells(header, cells, line)
+        yield cells
+
+
 def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     number = 1
@@ -142,8 +167,12 @@ def _csv_records(
         if len(cells) == len(header):
             yield line, dict(zip(header, cells, strict=True))
         elif cells:
-            message = (
-                f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
-                "hold the delimiter or a quote belong in quotes"
-            )
-            yield line, LineError(message, line)
+            yield line, _other_cells(header, cells, line)
+
+
+def _other_cells(header: list[str], cells: list[str], line: int) -> LineError:
+    return LineError(
+        f"expected {len(header)} cells as in the header, found {len(cells)}; texts that hold the "
+        "delimiter or a quote belong in quotes",
+        line,
+    )

@@ -1,10 +1,9 @@
 """Finished runs: their scores beside a store's rows, and the thresholds of their detectors."""
 
-import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +13,13 @@ import numpy as np
 from store.errors import FormatError, SchemaError
 from store.read.joined.joined_store import JOINED
 from store.read.store import TraceStore
-from store.text_records import name_file
+from store.text_records import name_file, read_table
 from store.view.scores import roc
 
-__all__ = ["Run", "check_run", "join_runs", "layers_of", "read_results", "read_run"]
-__all__ += ["read_scores", "thresholds_of"]
+__all__ = ["KEYS", "ROUNDING", "Run", "check_run", "join_runs", "read_results", "read_run"]
+__all__ += ["read_scores"]
 
+# the columns of the file of scores before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
 FILE = "scores.csv"
 RESULTS_FILE = "results.json"
@@ -35,13 +35,8 @@ class Run(NamedTuple):
     name: str  # what tells it from the other runs
     ids: list[str]  # the traces that it scored
     scores: dict[str, np.ndarray]  # `score_NAME` -> float32 (len(ids),), NaN: no score
-    thresholds: dict[str, float]  # of the detectors that have one
-    # probe -> layer -> AUROC on validation
-    layers: dict[str, dict[int, float]] = {}  # noqa: RUF012
+    results: Any = None  # the content of its file of results, which may be anything
     path: Path = Path()
-    store_uuids: frozenset[str] = frozenset()  # of the stores that it was trained on, where known
-    # what the ids of each of several stores begin with -> its uuid; {} where none begins so
-    prefixes: Mapping[str, str] = {}
     written: tuple[tuple[int, ...], ...] = ()  # its files, as they were read
     fault: str | None = None  # how its scores differ from those of its results
 
@@ -53,6 +48,40 @@ class Run(NamedTuple):
             f"{self.path}: the run was written anew or removed; scores and thresholds are those "
             "that it had; start the page again"
         )
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Those chosen on validation, if finite: `score_NAME` -> the mean over the seeds."""
+        entries = _methods(self.results).items()
+        known = {name: _finite(_part(entry, "test").get("threshold")) for name, entry in entries}
+        return {column_name(name): value for name, value in known.items() if value is not None}
+
+    @property
+    def layers(self) -> dict[str, dict[int, float]]:
+        """What probes of each layer reach on validation: name -> layer -> AUROC."""
+        found = {}
+        for name, entry in _methods(self.results).items():
+            layers, areas = (_part(entry, key, list) for key in ("layers", "layer_val_auroc"))
+            if layers and len(layers) == len(areas):
+                pairs = zip(layers, map(_finite, areas), strict=True)
+                found[name] = {int(layer): area for layer, area in pairs if area is not None}
+        return found
+
+    @property
+    def store_uuids(self) -> frozenset[str]:
+        """Which stores it was trained on; none where several were read as one and not recorded."""
+        store = _part(self.results, "store")
+        uuids = store.get("uuids") or [*self.prefixes.values()]
+        if not uuids and JOINED not in str(store.get("path")):
+            uuids = [store.get("uuid")]
+        uuids = uuids if isinstance(uuids, list) else []
+        return frozenset(uuid for uuid in uuids if isinstance(uuid, str))
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """What the ids of each of several stores begin with -> its uuid; {} where none does."""
+        prefixes = _part(_part(self.results, "store"), "id_prefixes").items()
+        return {prefix: uuid for prefix, uuid in prefixes if isinstance(uuid, str)}
 
 
 class Scored(NamedTuple):
@@ -75,31 +104,27 @@ def read_run(directory: Path, name: str) -> Run:
     """Read a finished run; raises what `read_scores` and `read_results` do."""
     written = _written(directory)
     scored = read_scores(directory)
-    content = _load_results(directory)
-    results = _methods(content)
-    known = thresholds_of(results), layers_of(results)
-    uuids = _store_uuids(content)
-    prefixes = _prefixes(content)
-    fault = _find_fault(directory / FILE, scored, content)
+    results = read_results(directory)
+    fault = _find_fault(directory / FILE, scored, results)
     scores = {column: values.astype(np.float32) for column, values in scored.scores.items()}
-    return Run(name, scored.ids, scores, *known, directory, uuids, prefixes, written, fault)
+    return Run(name, scored.ids, scores, results, directory, written, fault)
 
 
-def _find_fault(path: Path, scored: Scored, content: Any) -> str | None:
+def _find_fault(path: Path, scored: Scored, results: Any) -> str | None:
     """How a file of scores differs from what the results say of it, as one that was cut does."""
     is_test = scored.splits == "test"
     labels = (scored.labels == "1")[is_test]
     for split in ("train", "val", "test"):
-        expected = _part(_part(content, "split"), split).get("rows")
+        expected = _part(_part(results, "split"), split).get("rows")
         found = int(np.sum(scored.splits == split))
         if isinstance(expected, int) and found != expected:
             return (
                 f"{path}: expected {expected} traces of {split}, as in its results, found {found}"
             )
-    for name, entry in _methods(content).items():
+    for name, entry in _methods(results).items():
         area = _finite(_part(entry, "test").get("auroc"))
         scores = scored.scores.get(column_name(name))
-        is_mean = len(_numbers(entry, "runs")) > 1  # the results have the mean of the AUROCs
+        is_mean = len(_part(entry, "runs", list)) > 1  # the results have the mean of the AUROCs
         curve = None if scores is None or is_mean else roc(scores[is_test], labels)
         if area is not None and curve is not None and abs(curve.auroc - area) > ROUNDING:
             found_areas = f"{area:.4f}, as in its results, found {curve.auroc:.4f}"
@@ -107,26 +132,12 @@ def _find_fault(path: Path, scored: Scored, content: Any) -> str | None:
     return None
 
 
-def _store_uuids(content: Any) -> frozenset[str]:
-    """Which stores results are of; none where several were read as one and not recorded."""
-    store = _part(content, "store")
-    uuids = store.get("uuids") or [*_prefixes(content).values()]
-    if not uuids and JOINED not in str(store.get("path")):
-        uuids = [store.get("uuid")]
-    uuids = uuids if isinstance(uuids, list) else []
-    return frozenset(uuid for uuid in uuids if isinstance(uuid, str))
-
-
-def _prefixes(content: Any) -> dict[str, str]:
-    prefixes = _part(_part(content, "store"), "id_prefixes").items()
-    return {prefix: uuid for prefix, uuid in prefixes if isinstance(uuid, str)}
-
-
 def _ids_in(store: TraceStore, run: Run) -> list[str]:
     """The ids of a run's traces as a store has them; "" for traces of other stores."""
-    if not run.prefixes:
+    prefixes = run.prefixes
+    if not prefixes:
         return run.ids
-    own = tuple(prefix for prefix, uuid in run.prefixes.items() if uuid == store.uuid)
+    own = tuple(prefix for prefix, uuid in prefixes.items() if uuid == store.uuid)
     return [
         next((one.removeprefix(prefix) for prefix in own if one.startswith(prefix)), "")
         for one in run.ids
@@ -143,8 +154,8 @@ def read_scores(directory: Path) -> Scored:
     path = directory / FILE
     opened = name_file(path, "the scores of a finished run")
     with opened, path.open(newline="", encoding="utf-8") as file:
-        lines = _read_lines(path, file)
-        header = next(lines, [])
+        lines = read_table(file)
+        header = next(lines)
         names = [name for name in header if name not in KEYS and not _is_of_seed(name, header)]
         if header[:1] != ["trace_id"] or not names:
             raise FormatError(
@@ -185,22 +196,6 @@ def _check_names(path: Path, header: Sequence[str], names: Sequence[str]) -> Non
         seen[column] = name
 
 
-def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
-    """The header and the lines of a CSV file, all of one length; raises FormatError."""
-    lines = csv.reader(file)
-    n_cells = None
-    try:
-        for line in lines:
-            n_cells = len(line) if n_cells is None else n_cells
-            if len(line) != n_cells:
-                raise FormatError(
-                    f"{path}, line {lines.line_num}: expected {n_cells} values, found {len(line)}"
-                )
-            yield line
-    except csv.Error as error:
-        raise FormatError(f"{path}, line {lines.line_num}: expected CSV, found: {error}") from error
-
-
 def column_name(name: str) -> str:
     """The column of a detector's scores, which a filter can name."""
     return "score_" + re.sub(r"\W+", "_", name, flags=re.ASCII)
@@ -213,23 +208,14 @@ def _parse(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
         raise FormatError(f"{path}, column {name!r}: expected numbers, found: {error}") from error
 
 
-def read_results(directory: Path) -> dict[str, Any]:
-    """Read what the file `results.json` of a finished run says of each method, by its name.
+def read_results(directory: Path) -> Any:
+    """Read the file `results.json` of a finished run, which may hold anything; None without one.
 
-    A run without the file has nothing. Raises NotFoundError or FormatError if the file cannot be
-    read, or is not what a run writes.
+    Raises NotFoundError or FormatError if the file cannot be read, or is no JSON.
     """
-    return _methods(_load_results(directory))
-
-
-def _methods(content: Any) -> dict[str, Any]:
-    return {name: entry for group in GROUPS for name, entry in _part(content, group).items()}
-
-
-def _load_results(directory: Path) -> Any:
     path = directory / RESULTS_FILE
     if not path.exists():
-        return {}
+        return None
     with name_file(path, "the results of a finished run"):
         n_bytes = path.stat().st_size
         if n_bytes > MAX_RESULTS_BYTES:
@@ -243,29 +229,9 @@ def _load_results(directory: Path) -> Any:
         raise FormatError(f"{path}: expected JSON, found: {error}") from error
 
 
-def thresholds_of(results: Mapping[str, Any]) -> dict[str, float]:
-    """The finite thresholds: `score_NAME` -> the mean over the seeds, each chosen on validation."""
-    known = {
-        name: _finite(_part(entry, "test").get("threshold")) for name, entry in results.items()
-    }
-    return {column_name(name): value for name, value in known.items() if value is not None}
-
-
-def layers_of(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
-    """What probes that were fitted to each layer reach: name -> layer -> AUROC on validation."""
-    found = {}
-    for name, entry in results.items():
-        layers, areas = (_numbers(entry, key) for key in ("layers", "layer_val_auroc"))
-        if layers and len(layers) == len(areas):
-            pairs = zip(layers, map(_finite, areas), strict=True)
-            found[name] = {int(layer): area for layer, area in pairs if area is not None}
-    return found
-
-
-def _numbers(entry: Any, key: str) -> list[Any]:
-    """A list within an object; empty where there is none."""
-    found = entry.get(key) if isinstance(entry, Mapping) else None
-    return found if isinstance(found, list) else []
+def _methods(results: Any) -> dict[str, Any]:
+    """What results say of each method, by its name."""
+    return {name: entry for group in GROUPS for name, entry in _part(results, group).items()}
 
 
 def _finite(value: Any) -> float | None:
@@ -274,10 +240,10 @@ def _finite(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _part(content: Any, key: str) -> Mapping[str, Any]:
-    """An object within another; empty where there is none."""
-    part = content.get(key) if isinstance(content, Mapping) else None
-    return part if isinstance(part, Mapping) else {}
+def _part(content: Any, key: str, kind: type[Any] = dict) -> Any:
+    """An object, or a list, within an object; an empty one where there is none."""
+    part = content.get(key) if isinstance(content, dict) else None
+    return part if isinstance(part, kind) else kind()
 
 
 def join_runs(
@@ -295,13 +261,14 @@ def join_runs(
         is_here = rows >= 0
         if not is_here.any():
             continue
+        known = run.thresholds
         for name, values in run.scores.items():
             taken = {*store.schema.stored, *scores}
             column = next(each for each in column_names(name, run.name) if each not in taken)
             scores[column] = np.full(len(store), np.nan, np.float32)
             scores[column][rows[is_here]] = values[is_here]
-            if name in run.thresholds:
-                thresholds[column] = run.thresholds[name]
+            if name in known:
+                thresholds[column] = known[name]
     return scores, thresholds
 
 

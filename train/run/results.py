@@ -7,7 +7,6 @@ a file that differs from what is written here is a DataError that names the plac
 and no array is allocated from a number in a file.
 """
 
-import csv
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -20,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.reports import count
+from store.text_records import name_file, read_table
 from store.traces.question_split import SPLITS
+from store.view.runs import KEYS, ROUNDING
 from train.data.questions import Asked, Questions
 from train.data.splits import Splits
-from train.errors import DataError
+from train.errors import DataError, store_errors
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.metrics import Scores, mean_auroc
 from train.evaluate.results import Results
@@ -44,8 +45,6 @@ __all__ = [
 
 MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
-# the columns of scores.csv before those of scores
-KEYS = ("trace_id", "split", "label", "question_id")
 QUESTION_FILE = "questions.csv"
 QUESTION_COLUMNS = ["split", "question_id", "text", "wording"]
 LEARNED = ("train", "val")
@@ -158,21 +157,15 @@ def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
     n_bytes = path.stat().st_size
     if n_bytes > MAX_SCORES_BYTES:
         _fail(path, f"at most {MAX_SCORES_BYTES:,} bytes", f"{n_bytes:,}")
-    lines = []
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.reader(file, strict=True)
-            found = next(reader, [])
-            if found != header:
-                missing = [f"no column {name!r}" for name in header if name not in found]
-                others = f"the columns {', '.join(found)}"
-                _fail(path, f"the columns {', '.join(header)}", [*missing, others][0])
-            for line in reader:
-                if len(line) != len(found):
-                    _fail(path, f"line {reader.line_num}: {len(found)} values", len(line))
-                lines.append(line)
-    except (csv.Error, UnicodeDecodeError, OSError) as error:
-        _fail(path, "the scores of a run", f"no CSV ({error})", error)
+    opened = name_file(path, "the scores of a run")
+    with store_errors(), opened, path.open(newline="", encoding="utf-8") as file:
+        rows = read_table(file)
+        found = next(rows)
+        if found != header:
+            missing = [f"no column {name!r}" for name in header if name not in found]
+            others = f"the columns {', '.join(found)}"
+            _fail(path, f"the columns {', '.join(header)}", [*missing, others][0])
+        lines = [*rows]
     cells = np.array(lines, dtype=object).reshape(len(lines), len(found))
     return dict(zip(found, cells.T, strict=True))
 
@@ -225,7 +218,7 @@ def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
     for name, scores in frame.test.scores.items():
         expected = results.entries[name].test.auroc
         found = mean_auroc(frame.test.labels, scores)
-        if abs(found - expected) > 1e-9:
+        if abs(found - expected) > ROUNDING:
             _fail(path, f"{name}: scores of AUROC {expected}, as in results.json", found)
 
 

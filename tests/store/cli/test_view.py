@@ -59,7 +59,7 @@ class TestWhatIsGiven:
         [
             ("", "expected the columns trace_id and scores, found []"),
             ("trace_id,label\na,1\n", "expected the columns trace_id and scores"),
-            ("trace_id,gvae\na,0.5,1\n", "line 2: expected 2 values, found 3"),
+            ("trace_id,gvae\na,0.5,1\n", "line 2: expected 2 cells as in the header, found 3"),
             ("trace_id,gvae\na,high\n", "column 'gvae': expected numbers"),
             ("trace_id,gvae\nnobody,0.5\n", "expected traces of the stores, found none"),
         ],

@@ -18,7 +18,7 @@ pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
 from store.view.describe import describe
 from store.view.pieces import StoredPieces
-from store.view.runs import Run, join_runs, read_results, thresholds_of
+from store.view.runs import Run, join_runs, read_results
 from store.view.scores import calibrate, rank_density, rank_limits, roc
 from store.view.serve import find_trace, open_stores
 
@@ -53,10 +53,14 @@ def test_thresholds_follow_the_names_of_columns(traces_path):
     """A second run's column has the run's name, and its threshold; runs of other traces none."""
     store = TraceStore.open(traces_path)
     ids, values = [store.ids[3]], np.ones(1, np.float32)
+
+    def results(**thresholds):
+        return {"models": {name: {"test": {"threshold": x}} for name, x in thresholds.items()}}
+
     runs = [
-        Run("a", ids, {"score_x": values}, {"score_x": 0.5}),
-        Run("other", ["elsewhere"], {"score_x": values}, {"score_x": 1.0}),
-        Run("b", ids, dict.fromkeys(["score_x", "score_y"], values), {"score_x": 0.25, "z": 1.0}),
+        Run("a", ids, {"score_x": values}, results(x=0.5)),
+        Run("other", ["elsewhere"], {"score_x": values}, results(x=1.0)),
+        Run("b", ids, dict.fromkeys(["score_x", "score_y"], values), results(x=0.25, z=1.0)),
     ]
     scores, thresholds = join_runs(store, runs)
     assert [*scores] == ["score_x", "score_x_b", "score_y"]
@@ -78,7 +82,7 @@ def test_results_may_hold_anything(tmp_path, content, expected):
     """What is no threshold is left out."""
     if content is not None:
         (tmp_path / "results.json").write_text(json.dumps(content))
-    assert thresholds_of(read_results(tmp_path)) == expected
+    assert Run("a", [], {}, read_results(tmp_path)).thresholds == expected
 
 
 def test_runs_of_one_name_are_told_apart(traces_path, run_path, tmp_path):

@@ -160,7 +160,10 @@ TAMPERED = {
         damage(layers={"hs_last": ["1"]}),
         "expected layers.hs_last[0]: an integer, found '1'",
     ),
-    "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 6 values, found 5"),
+    "a short line": (
+        change_scores(lambda lines: lines[3].pop()),
+        "line 4: expected 6 cells as in the header, found 5",
+    ),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),
         "each trace once, found 't",
@@ -172,8 +175,11 @@ TAMPERED = {
         "column 'lstm_solo', line 2: no score of a row that was trained on",
     ),
     "a score of text": (set_cell(-1, 4, "good"), "a finite number, found 'good'"),
-    "a quote": (write("scores.csv", b'"trace_id'), "found no CSV"),
-    "a long field": (write("scores.csv", b"x" * 200_000), "found no CSV"),
+    "a quote": (write("scores.csv", b'"trace_id'), "line 1: expected CSV, found: unexpected end"),
+    "a long field": (
+        write("scores.csv", b"x" * 200_000),
+        "line 1: expected CSV, found: field larger than field limit",
+    ),
 }
 
 
