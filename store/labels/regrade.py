@@ -3,7 +3,6 @@
 Nothing here writes; `relabel` commits the plan.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from store.labels.plan import LabelPlan, plan_labels
 from store.labels.rule import ScoreTable, is_given
 from store.read.store import TraceStore
 from store.reports import count
+from store.text_records import parse_list
 from store.traces.label_keys import (
     LABEL_RULES_KEY,
     NORMALIZATION_KEY,
@@ -180,11 +180,8 @@ def _references(store: TraceStore, trace_id: str, text: str) -> list[str]:
     """The references of a trace, a JSON list of texts; none where the text is empty."""
     if not text.strip():
         return []
-    try:
-        references = json.loads(text)
-    except (ValueError, RecursionError):
-        references = None
-    if not isinstance(references, list) or not all(isinstance(one, str) for one in references):
+    references = parse_list(text)
+    if references is None or not all(isinstance(one, str) for one in references):
         raise SchemaError(
             f"{store.path}: column 'references', trace {trace_id!r}: expected a JSON list of "
             f"texts, found {text!r:.100}"

@@ -5,7 +5,6 @@ token is isolated, so that none turns the direction of its neighbours. There is 
 link and no style sheet; colours are those of the page, under a transparent shade.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from store.format.schema import Column
 from store.reports import count
+from store.text_records import parse_list
 
 __all__ = ["store_html", "trace_html"]
 
@@ -141,12 +141,8 @@ def _parse_texts(values: Values, columns: Mapping[str, Column]) -> list[str] | N
     column = columns.get("token_texts")
     if column is None or not column.is_text:
         return None
-    try:
-        texts = json.loads(values["token_texts"])
-    except (ValueError, RecursionError):
-        return []
-    is_list = isinstance(texts, list)
-    return texts if is_list and all(isinstance(text, str) for text in texts) else []
+    texts = parse_list(values["token_texts"]) or []
+    return texts if all(isinstance(text, str) for text in texts) else []
 
 
 def _prompt_len(values: Values, columns: Mapping[str, Column], n_tokens: int) -> int | None:

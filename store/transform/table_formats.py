@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from store.extras import needs_extra
+from store.text_records import parse_list
 
 __all__ = ["Block", "csv_text", "import_pyarrow", "json_text", "number_cells", "write_parquet"]
 
@@ -60,7 +61,9 @@ def json_text(names: Sequence[str], rows: Iterable[Cells]) -> str:
 def _record(names: Sequence[str], cells: Cells) -> str:
     record = dict(zip(names, cells, strict=True))
     if REFERENCES in record:
-        record[REFERENCES] = _decode_list(record[REFERENCES])
+        cell = record[REFERENCES]
+        found = parse_list(cell)
+        record[REFERENCES] = cell if found is None else found
     items = [f"{_json(name)}: {_json(cell)}" for name, cell in record.items()]
     return f"{{{', '.join(items)}}}"
 
@@ -71,15 +74,6 @@ def _json(cell: Any) -> str:
     if isinstance(cell, str):
         return text
     return _TOKEN.sub(lambda token: SPELLED.get(token[0], token[0]), text)
-
-
-def _decode_list(value: Any) -> Any:
-    """The list that a text spells in JSON; anything else unchanged."""
-    try:
-        decoded = json.loads(value)
-    except (TypeError, ValueError, RecursionError):
-        return value
-    return decoded if isinstance(decoded, list) else value
 
 
 def write_parquet(path: Path, dtypes: Mapping[str, str], blocks: Iterable[Block]) -> None:

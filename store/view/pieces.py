@@ -1,10 +1,10 @@
 """The texts of tokens, as a store holds them: by the ids that its traces have."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 
 from store.read.store import TraceStore
+from store.text_records import parse_list
 
 __all__ = ["StoredPieces", "stored_pieces"]
 
@@ -18,12 +18,8 @@ def stored_pieces(text: str | None, n_tokens: int) -> list[str] | None:
 
     None for anything else.
     """
-    try:
-        texts = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return None
-    is_whole = isinstance(texts, list) and len(texts) == n_tokens
-    return [str(text) for text in texts] if is_whole else None
+    texts = parse_list(text)
+    return None if texts is None or len(texts) != n_tokens else [*map(str, texts)]
 
 
 class StoredPieces:

@@ -1,6 +1,5 @@
 """One trace: its texts and numbers, and columns with a value for each token."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -9,6 +8,7 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError
 from store.format.schema import Schema
 from store.read.store import TraceStore
+from store.text_records import parse_list
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS
 from store.view.columns import Table, json_number
@@ -142,11 +142,8 @@ def _references(text: str | None) -> list[str]:
     """The right answers, which the store holds as a JSON list; another text is one answer."""
     if not text:
         return []
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return [text]
-    return [str(item) for item in found] if isinstance(found, list) else [text]
+    found = parse_list(text)
+    return [text] if found is None else [*map(str, found)]
 
 
 def token_texts(

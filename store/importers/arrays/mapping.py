@@ -20,6 +20,7 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays.contents import Contents, key_of
+from store.text_records import parse_list
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.fields import as_text
 from store.traces.layers import LAYERS_AXIS
@@ -184,17 +185,14 @@ def references_of(value: object, where: str) -> str:
     if isinstance(value, list):
         return _json_list(value, where)
     text = _text(value, where)
-    try:
-        listed = json.loads(text)
-    except (ValueError, RecursionError):
-        listed = None
-    if _are_texts(listed):
+    listed = parse_list(text)
+    if listed is not None and _are_texts(listed):
         return _json_list(listed, where)
     return _json_list([text] if text else [], where)
 
 
-def _are_texts(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _text(value: object, where: str) -> str:
