@@ -35,7 +35,7 @@ from store.traces.label_keys import (
 from store.traces.origin import records_of
 from store.write.writer import StoreWriter
 
-__all__ = ["LabelPlan", "commit_labels", "label_columns", "plan_labels", "plan_undo", "read_labels"]
+__all__ = ["LabelPlan", "commit_labels", "plan_labels", "plan_undo", "read_labels"]
 
 WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that float32 rounds
 SIGNED = ("int8", "int16", "int32", "int64")

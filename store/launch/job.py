@@ -11,7 +11,7 @@ from store.extras import version_text
 from store.launch.completed_parts import JobKey
 from store.sources.questions.files import RAGTRUTH_SOURCES
 
-__all__ = ["Job", "Task", "arguments_digest", "file_digest", "parts_folder", "questions_digest"]
+__all__ = ["Job", "Task", "arguments_digest", "parts_folder", "questions_digest"]
 
 # what is recorded by itself; then where a part goes and how it is computed, which may differ from
 # worker to worker

@@ -14,7 +14,6 @@ __all__ = [
     "BY_HAND",
     "RAGGED",
     "SIZES",
-    "STATE_DTYPES",
     "TABLE_FIRST",
     "TRACE_COLUMNS",
     "TraceColumn",

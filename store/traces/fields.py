@@ -30,7 +30,6 @@ __all__ = [
     "as_text",
     "choose_fields",
     "find_fields",
-    "plain_value",
 ]
 
 ALL, NONE = "all", "none"  # names for every field, and for no field

@@ -25,7 +25,6 @@ from store.traces.origin import records_of
 
 __all__ = [
     "LAYERS_AXIS",
-    "LayerRange",
     "check_recorded",
     "choose_layers",
     "format_layers",

@@ -10,7 +10,6 @@ __all__ = [
     "FLOATS",
     "MAX_DIMENSIONS",
     "PROJECTIONS_KEY",
-    "Map",
     "find_maps",
     "own_projections",
     "recorded_projections",

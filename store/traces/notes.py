@@ -17,7 +17,6 @@ from store.errors import FormatError, NotFoundError
 from store.text_records import find_delimiter, name_file
 
 __all__ = [
-    "HEADER",
     "LABELS",
     "Note",
     "notes_path",

@@ -22,7 +22,6 @@ __all__ = [
     "COMMON",
     "FINAL_NORM",
     "LAYERS",
-    "ORIGIN_KEYS",
     "PARTS",
     "TRACE_CONVENTION",
     "Difference",

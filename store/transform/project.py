@@ -18,24 +18,17 @@ from store.format.schema import Column, Schema
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.layers import LAYERS_AXIS, choose_layers, format_layers, layer_numbers
-from store.traces.maps import PROJECTIONS_KEY, own_projections, recorded_projections
+from store.traces.maps import FLOATS, PROJECTIONS_KEY, own_projections, recorded_projections
 from store.traces.states import DERIVED
-from store.transform.projection import (
-    Pca,
-    Projection,
-    fit_pca,
-    mask_finite,
-    sample_rows,
-)
+from store.transform.projection import Pca, Projection, fit_pca, mask_finite, sample_rows
 from store.write.source import Progress
 from store.write.writer import StoreWriter
 
-__all__ = ["PROJECTIONS_KEY", "plan_projection", "project_column"]
+__all__ = ["plan_projection", "project_column"]
 
 STATES = "hidden_states"
 BLOCK_BYTES = 32 * 1024 * 1024  # of rows in float64
 MAX_WIDTH = 16_384  # the square of it, in float64, is 2 GB
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 # UMAP is of the first principal components: fast and small at any width of the states
 UMAP_WIDTH = 50
 UMAP_NEIGHBORS = 15

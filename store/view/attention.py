@@ -11,8 +11,8 @@ from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
 from store.view.traces import RECEIVED, read_column, received, token_columns
 
-__all__ = ["Edges", "attention_edges", "has_attention", "head_columns", "head_edges"]
-__all__ += ["edges_of_head", "head_summary", "head_values", "strongest"]
+__all__ = ["attention_edges", "edges_of_head", "has_attention", "head_columns", "head_edges"]
+__all__ += ["head_summary", "head_values"]
 
 MAPS = "attn_mean"
 EDGES = "attn_edges"  # of single heads, the strong ones

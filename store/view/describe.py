@@ -19,7 +19,7 @@ from store.view.maps import map_states
 from store.view.neighbours import state_columns
 from store.view.traces import token_columns
 
-__all__ = ["describe", "distinct_names", "shown_columns"]
+__all__ = ["describe", "distinct_names"]
 
 N_SHOWN = 14
 SCORES = "score_"  # begins the names of detectors' scores

@@ -42,7 +42,7 @@ from store.view.snapshots import Snapshots
 from store.view.traces import Texts, candidates_of_all, token_values, trace_values
 from store.write.files import replacing
 
-__all__ = ["choose_rows", "export_page", "framed_page", "page_of"]
+__all__ = ["export_page", "framed_page", "page_of"]
 
 LEAST_WEIGHT = 0.05  # of an edge that is kept
 N_EDGES = 2 * MAX_EDGES  # of a layer; the page draws half of them, with the first token or without

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Histogram", "bin_places", "histogram", "short_numbers"]
+__all__ = ["bin_places", "histogram", "short_numbers"]
 
 N_BINS = 60
 BLOCK = 1 << 16  # values counted at once, in the processor's cache

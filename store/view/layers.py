@@ -16,7 +16,7 @@ from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.view.traces import count_items, read_column
 
-__all__ = ["cosines_below", "layer_picture", "norms", "pictures"]
+__all__ = ["layer_picture", "pictures"]
 
 STATES = "hidden_states"
 LENS = "lens_entropy"

@@ -12,7 +12,7 @@ from store.traces.layers import LAYERS_AXIS
 from store.traces.maps import FLOATS, MAX_DIMENSIONS
 from store.view.traces import check_row
 
-__all__ = ["Neighbours", "nearest", "state_columns"]
+__all__ = ["nearest", "state_columns"]
 
 MAX_BYTES = 512 * 1024 * 1024  # of states that are read for an answer
 BLOCK_BYTES = 16 * 1024 * 1024

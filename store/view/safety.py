@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "HOSTS", "Guard", "Refusal", "check_request", "check_sender"]
+__all__ = ["HEADERS", "HOSTS", "Guard", "check_request", "check_sender"]
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 OWN_SITES = ("none", "same-origin")

@@ -6,17 +6,7 @@ import numpy as np
 
 from store.view.histograms import bin_places, short_numbers
 
-__all__ = [
-    "Calibration",
-    "Mistakes",
-    "Roc",
-    "calibrate",
-    "farthest",
-    "mistakes",
-    "rank_density",
-    "rank_limits",
-    "roc",
-]
+__all__ = ["calibrate", "farthest", "mistakes", "rank_density", "rank_limits", "roc"]
 
 N_CELLS = 48  # of a density, in each direction
 BLOCK_ROWS = 1 << 16  # counted at once, in the processor's cache

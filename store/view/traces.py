@@ -25,7 +25,6 @@ __all__ = [
     "read_column",
     "received",
     "token_columns",
-    "token_texts",
     "token_values",
     "trace_values",
 ]

@@ -12,8 +12,9 @@ from small import make_store, one_column
 
 from store import Column, NotFoundError, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
+from store.traces.maps import PROJECTIONS_KEY
 from store.transform import project
-from store.transform.project import PROJECTIONS_KEY, project_column
+from store.transform.project import project_column
 from store.transform.projection import Projection
 
 N = 60
