@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store.check.report import Report, array_of
+from store.check.report import Problem, Report, array_of
 from store.check.restore import find_copies, find_sums, restore_files
 from store.check.verify import BytesProgress, verify_store
 from store.errors import CorruptError, LockedError, NotFoundError, SchemaError, StoreError
@@ -180,19 +180,8 @@ def plan_repair(
         for array in checked_arrays(store.manifest)
         if lost & {array.layout.path, array.checksums.layout.path}
     ]
-    hopeless = None
-    damaged: dict[str, set[int]] = defaultdict(set)  # column, or "" of offsets -> rows
-    for problem in kept:
-        column = problem.column or ""
-        if problem.kind != "damaged" or problem.file in restored:
-            continue
-        if problem.rows:
-            first, last = problem.rows
-            damaged[column].update(range(first, last + 1))
-        elif len(store):
-            hopeless = (
-                f"{problem.text}; which rows that concerns is not known; restore it from a copy"
-            )
+    problems = [one for one in kept if one.kind == "damaged" and one.file not in restored]
+    damaged, hopeless = _damaged_rows(store, problems)
     rows = sorted(set().union(*damaged.values()))
     by_column = {name: len(damaged[name]) for name in damaged if name in store.schema.columns}
     if rows and len(rows) == len(store):
@@ -205,6 +194,23 @@ def plan_repair(
         hopeless = str(error)
     ids = [_readable_id(store, row) for row in rows]
     return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored, unchecked, others)
+
+
+def _damaged_rows(
+    store: TraceStore, problems: Iterable[Problem]
+) -> tuple[dict[str, set[int]], str | None]:
+    """Column, or "" of offsets -> its damaged rows; and why nothing can be done, if so."""
+    damaged: dict[str, set[int]] = defaultdict(set)
+    hopeless = None
+    for problem in problems:
+        if problem.rows:
+            first, last = problem.rows
+            damaged[problem.column or ""].update(range(first, last + 1))
+        elif len(store):
+            hopeless = (
+                f"{problem.text}; which rows that concerns is not known; restore it from a copy"
+            )
+    return damaged, hopeless
 
 
 def _paths(manifest: Manifest) -> set[str]:
