@@ -152,6 +152,7 @@ LIGHT = {  # what is imported -> what must not come with it
     # what a command needs to refuse an argument comes at once
     "import models, train.config; from store.cli.main import COMMANDS, find_command\n"
     "for name in COMMANDS: find_command(name)": "torch",
+    "import store.view.export": "starlette, uvicorn",  # a page without a server
 }
 
 

@@ -78,7 +78,8 @@ class View(Command):
         if not 0 <= self.port < 65536:
             raise SchemaError(f"--port: expected 0 to 65535, found {self.port}")
         with needs_extra("view"):
-            from store.view.serve import find_trace, open_stores, read_token, serve
+            from store.view.serve import find_trace, read_token, serve
+            from store.view.snapshots import open_stores
         if self.export is None and self.mistakes_of_run:
             raise SchemaError("--mistakes-of-run: expected with --export, found none")
         if self.export is not None and self.trace is not None:

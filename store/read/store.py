@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 import numpy as np
 
 from store.errors import SchemaError
-from store.extras import needs_extra
 from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID
@@ -433,12 +432,11 @@ class TraceStore(Tabular):
         Raises
         ------
         NotFoundError
-            If the extra view is not installed, or the run is no finished one.
+            If the run is no finished one.
         SchemaError
             If the filter is wrong, no trace is left, or `limit` is less than 1.
         """
-        with needs_extra("view"):
-            export: Any = import_module(PAGE)
+        export: Any = import_module(PAGE)
         runs = [run] if isinstance(run, (str, Path)) else run or ()
         return export.framed_page(self.path, [*map(Path, runs)], where, limit, height)
 

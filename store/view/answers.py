@@ -16,10 +16,11 @@ from starlette.responses import Response, StreamingResponse
 from store.format.schema import TRACE_ID
 from store.read.source import address_of
 from store.traces.notes import notes_path
+from store.view.columns import array_headers
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Pieces, Texts, check_row
 
-__all__ = ["BINARY", "Asked", "Number", "array_headers", "json_response", "packed", "raw_response"]
+__all__ = ["BINARY", "Asked", "Number", "json_response", "packed", "raw_response"]
 
 BINARY = "application/octet-stream"
 PACKED_BYTES = 1000  # shorter texts go in one packet of the network
@@ -149,8 +150,3 @@ def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -
     """Numbers as bytes, little-endian, with their dtype and shape in headers."""
     kept = {"Cache-Control": "no-cache"} | array_headers(values) | dict(headers or {})
     return Response(values.tobytes(), headers=kept, media_type=BINARY)
-
-
-def array_headers(values: np.ndarray) -> dict[str, str]:
-    """The dtype and the shape of an array."""
-    return {"X-Dtype": values.dtype.name, "X-Shape": ",".join(map(str, values.shape))}

@@ -17,11 +17,13 @@ from store.view.columns import Table
 from store.view.layers import pictures
 from store.view.maps import map_states
 from store.view.neighbours import state_columns
+from store.view.runs import Run
 from store.view.traces import token_columns
 
-__all__ = ["describe", "distinct_names"]
+__all__ = ["REPORT", "describe", "describe_run", "distinct_names", "is_score", "label_counts"]
 
 N_SHOWN = 14
+REPORT = "report.html"
 SCORES = "score_"  # begins the names of detectors' scores
 LABELS = {"0": "right", "1": "hallucination"}
 
@@ -76,11 +78,11 @@ def label_names(provenance: Mapping[str, Any]) -> dict[str, str]:
     return {label: str(known.get(label, usual)) for label, usual in LABELS.items()}
 
 
-def label_counts(table: Table) -> list[int]:
-    """How many rows have the labels 0 and 1; nothing of a store without labels."""
-    if table.kinds.get("label") != "number":
+def label_counts(table: Table, rows: np.ndarray | slice = slice(None)) -> list[int]:
+    """How many of some rows have the labels 0 and 1; nothing of a store without labels."""
+    if not table.has_labels:
         return []
-    labels = table.numbers("label")
+    labels = table.numbers("label")[rows]
     return [int(np.count_nonzero(labels == label)) for label in (0, 1)]
 
 
@@ -108,6 +110,17 @@ def shown_columns(table: Table) -> list[str]:
     rest.sort(key=lambda name: name not in table.scores)
     chosen = [*lead, *rest] if len(lead) + len(rest) > 2 else [*table.kinds]
     return chosen[:N_SHOWN]
+
+
+def describe_run(run: Run, number: int, uuid: str) -> dict[str, Any]:
+    """A run's name, its path for commands that are copied, what its probes say of layers, whether
+    it was trained on other stores than that of `uuid`, and where its report is, if there is one.
+    """
+    known = {"name": run.name, "path": shlex.quote(str(run.path)), "layers": run.layers}
+    is_there = (run.path / REPORT).is_file()
+    report = f"/runs/{number}/{REPORT}" if is_there else None
+    is_foreign = bool(run.store_uuids) and uuid not in run.store_uuids
+    return known | {"is_foreign": is_foreign, "report": report}
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

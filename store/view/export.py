@@ -18,27 +18,14 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.read.filters.filter import filter_rows
-from store.view.answers import array_headers
+from store.view import PAGE
 from store.view.attention import MAX_EDGES, attention_edges, head_summary
-from store.view.columns import Table
-from store.view.describe import describe, is_score
+from store.view.columns import LISTED, N_GROUPS, SEARCHED, Table, array_headers, json_object
+from store.view.describe import describe, describe_run, is_score, label_counts
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
-from store.view.scores import calibrate, mistakes, roc
-from store.view.serve import open_stores
-from store.view.server import (
-    CELL_CHARACTERS,
-    LISTED,
-    N_GROUPS,
-    N_MISTAKES,
-    PAGE,
-    SEARCHED,
-    as_lists,
-    describe_run,
-    level_headers,
-    value_counts,
-)
-from store.view.snapshots import Snapshots
+from store.view.scores import N_MISTAKES, calibrate, mistakes, roc
+from store.view.snapshots import Snapshots, open_stores
 from store.view.traces import Texts, candidates_of_all, token_values, trace_values
 from store.write.files import replacing
 
@@ -70,7 +57,7 @@ def choose_rows(table: Table, where: str, is_wrong: bool, limit: int) -> np.ndar
 
 def count_mistakes(table: Table) -> np.ndarray:
     """How many detectors with a threshold are wrong about each row: int64 `(n_rows,)`."""
-    if not table.thresholds or table.kinds.get("label") != "number":
+    if not table.thresholds or not table.has_labels:
         raise SchemaError(
             "--mistakes-of-run: expected labels, and a --run whose detectors have thresholds, "
             "found none"
@@ -149,23 +136,21 @@ def recorded_answers(
     """
     store = described(table, name, runs, rows)
     answers: dict[str, Any] = {"/api/stores": {"stores": [store]}}
-    labels = table.numbers("label")[rows] if table.kinds.get("label") == "number" else None
+    labels = table.numbers("label")[rows] if table.has_labels else None
     for column in [name for name, kind in table.kinds.items() if kind == "number"]:
         values = table.numbers(column)[rows]
-        answers[f"histogram/{column}"] = value_counts(values, labels)
+        answers[f"histogram/{column}"] = table.value_counts(column, rows)
         levels = levels_of(values)
-        answers[f"levels/{column}"] = array_record(levels.levels, level_headers(levels))
+        answers[f"levels/{column}"] = array_record(levels.levels, levels.headers)
         if labels is not None and is_score(table, column):
             for kind, measure in (("calibration", calibrate), ("roc", roc)):
-                found = measure(values, labels)
-                answers[f"{kind}/{column}"] = found and as_lists(found._asdict())
+                answers[f"{kind}/{column}"] = json_object(measure(values, labels))
     for column in table.maps:
         answers[f"map/{column}"] = array_record(table.points(column)[rows])
     for number in np.argsort(rows).tolist():  # neighbours share chunks
         for place, answer in trace_answers(table, int(rows[number]), store, tokenizer).items():
             answers[f"trace/{number}{place}"] = answer
         answers[f"trace/{number}"]["row"] = number
-    cells = {column: table.cells(column, rows, CELL_CHARACTERS) for column in table.kinds}
     rules = {
         "searched": SEARCHED,
         "listed": LISTED,
@@ -174,7 +159,7 @@ def recorded_answers(
         "max_edges": MAX_EDGES,
         "least_weight": LEAST_WEIGHT,
     }
-    return {"columns": cells, "answers": answers, "rules": rules}
+    return {"columns": table.cells(table.kinds, rows), "answers": answers, "rules": rules}
 
 
 def described(
@@ -182,12 +167,10 @@ def described(
 ) -> dict[str, Any]:
     """What the page needs to know of the store; not where it lies."""
     found = describe(table, Path(name))
-    if found["counts"]:
-        labels = table.numbers("label")[rows]
-        found["counts"] = [int(np.count_nonzero(labels == label)) for label in (0, 1)]
     states = {"newest": found["generation"], "problem": None, "exported_of": len(table)}
     found |= states | {
         "rows": len(rows),
+        "counts": label_counts(table, rows),
         "place": name,
         "path": name,
         "vectors": {},
@@ -215,7 +198,7 @@ def trace_answers(
         answers[f"/heads/{name}"] = array_record(rounded(head_summary(store, row, name)))
     for layer in range(len(known["attention"])):
         edges = attention_edges(store, row, layer, LEAST_WEIGHT, n=N_EDGES)
-        answers[f"/attention/{layer}"] = as_lists(edges._asdict())
+        answers[f"/attention/{layer}"] = json_object(edges)
     return answers
 
 

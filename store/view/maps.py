@@ -8,7 +8,7 @@ from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
 from store.traces.maps import FLOATS
 
-__all__ = ["MISSING", "Levels", "levels_of", "map_states"]
+__all__ = ["MISSING", "levels_of", "map_states"]
 
 STATES = ("hs_last", "hs_mean", "hs_prompt")  # columns to project, the usual one first
 STATES_OF_TOKENS = "hidden_states"
@@ -27,6 +27,12 @@ class Levels(NamedTuple):
     low: float  # NaN if no value is finite
     high: float
     classes: tuple[int, ...] = ()  # ascending, of a column with a few whole numbers
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the colours mean."""
+        meaning = {"X-Low": str(self.low), "X-High": str(self.high)}
+        return meaning | {"X-Classes": ",".join(map(str, self.classes))}
 
 
 def map_states(store: TraceStore) -> dict[str, Any] | None:

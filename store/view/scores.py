@@ -6,8 +6,9 @@ import numpy as np
 
 from store.view.histograms import bin_places, short_numbers
 
-__all__ = ["calibrate", "farthest", "mistakes", "rank_density", "rank_limits", "roc"]
+__all__ = ["N_MISTAKES", "calibrate", "farthest", "mistakes", "rank_density", "rank_limits", "roc"]
 
+N_MISTAKES = 25  # that are listed
 N_CELLS = 48  # of a density, in each direction
 BLOCK_ROWS = 1 << 16  # counted at once, in the processor's cache
 N_ROC = 100  # quantiles of each class whose rates are told
@@ -37,7 +38,9 @@ def mistakes(scores: np.ndarray, labels: np.ndarray, threshold: float) -> Mistak
     return Mistakes(false_alarms, misses)
 
 
-def farthest(scores: np.ndarray, rows: np.ndarray, threshold: float, n: int) -> np.ndarray:
+def farthest(
+    scores: np.ndarray, rows: np.ndarray, threshold: float, n: int = N_MISTAKES
+) -> np.ndarray:
     """Of some rows, at most `n` whose scores are farthest from a threshold, the farthest first."""
     nearness = -np.abs(scores[rows].astype(np.float64) - threshold)
     places = np.arange(len(rows)) if len(rows) <= n else np.argpartition(nearness, n)[:n]

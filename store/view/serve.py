@@ -20,8 +20,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from store.errors import NotFoundError, SchemaError
-from store.view.describe import distinct_names
-from store.view.runs import check_run, read_run
 from store.view.server import build_app
 from store.view.snapshots import Snapshots
 from store.view.traces import Texts
@@ -31,7 +29,6 @@ __all__ = [
     "configure",
     "find_trace",
     "open_listener",
-    "open_stores",
     "read_token",
     "serve",
 ]
@@ -40,21 +37,6 @@ HOST = "127.0.0.1"
 REQUEST_S = 10.0  # until a request is whole
 TOKEN = re.compile(r"[\w-]{32,200}", re.ASCII)
 KEPT_S = 365 * 24 * 3600  # for how long a browser keeps the cookie of a token that stays
-
-
-def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapshots]:
-    """Open stores with the scores of runs beside their rows.
-
-    Raises StoreError if a store or a run cannot be read, or no trace of a run is in the stores.
-    """
-    given: dict[Path, Path] = {}
-    for path in run_paths:
-        given.setdefault(path.resolve(), path)  # a run that is given twice is one
-    runs = [*map(read_run, given.values(), distinct_names([*given]))]
-    opened = [Snapshots(path, runs) for path in paths]
-    for path, run in zip(given.values(), runs, strict=True):
-        check_run(path, run, [snapshots.first.store for snapshots in opened])
-    return opened
 
 
 def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:

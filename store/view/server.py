@@ -7,10 +7,9 @@ after the other.
 """
 
 import json
-import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,14 @@ from store.labels.notes import write_note
 from store.read.filters.completion import complete
 from store.read.filters.filter import words_of
 from store.traces.notes import Note, read_notes
+from store.view import PAGE
 from store.view.answers import BINARY, Asked, Number, json_response, packed, raw_response
 from store.view.attention import attention_edges, edges_of_head, head_summary, head_values
-from store.view.columns import Table, json_number
-from store.view.describe import describe, distinct_names
-from store.view.histograms import histogram
+from store.view.columns import CELL_CHARACTERS, LISTED, N_GROUPS, Table, json_number, json_object
+from store.view.describe import REPORT, describe, describe_run, distinct_names
 from store.view.layers import layer_picture
-from store.view.maps import Levels, levels_of
+from store.view.maps import levels_of
 from store.view.neighbours import nearest
-from store.view.runs import Run
 from store.view.safety import Guard
 from store.view.saved import FORMATS, check_ids, positions_of, save_parquet, saved_lines
 from store.view.scores import calibrate, farthest, mistakes, rank_density, rank_limits, roc
@@ -45,7 +43,6 @@ from store.view.traces import Texts, candidates, token_values, trace_values
 
 __all__ = ["build_app"]
 
-PAGE = Path(__file__).parent / "page"
 TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -53,12 +50,6 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 MAX_ROWS = 500  # of a table in one answer
-CELL_CHARACTERS = 300  # of a text in a table
-SEARCHED = ("question", "answer", "references")
-N_GROUPS = 200
-LISTED = ("trace_id", "question", "answer", "label")  # of a trace in a list
-REPORT = "report.html"
-N_MISTAKES = 25
 STATE = "/api/{store:number}/{generation:number}"
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -153,17 +144,6 @@ def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, 
     return {"stores": described}
 
 
-def describe_run(run: Run, number: int, uuid: str) -> dict[str, Any]:
-    """A run's name, its path for commands that are copied, what its probes say of layers, whether
-    it was trained on other stores than that of `uuid`, and where its report is, if there is one.
-    """
-    known = {"name": run.name, "path": shlex.quote(str(run.path)), "layers": run.layers}
-    is_there = (run.path / REPORT).is_file()
-    report = f"/runs/{number}/{REPORT}" if is_there else None
-    is_foreign = bool(run.store_uuids) and uuid not in run.store_uuids
-    return known | {"is_foreign": is_foreign, "report": report}
-
-
 def report_page(number: int, stores: Sequence[Snapshots]) -> Response:
     """The report of a run, whose trace ids lead to the traces in the first store that has them."""
     runs = stores[0].runs
@@ -198,13 +178,8 @@ def some_rows(asked: Asked) -> dict[str, Any]:
     count = min(MAX_ROWS, max(0, asked.integer("count", 60)))
     names = [name for name in asked.text("columns").split(",") if name]
     shown = rows[start : start + count].astype(np.int64)
-    columns = table_cells(asked.table, names, shown)
+    columns = asked.table.cells(names, shown)
     return {"total": len(rows), "start": start, "rows": shown.tolist(), "columns": columns}
-
-
-def table_cells(table: Table, names: Iterable[str], rows: np.ndarray) -> dict[str, list]:
-    """Columns in some rows; long texts are cut, the whole text is in the trace."""
-    return {name: table.cells(name, rows, CELL_CHARACTERS) for name in names}
 
 
 def find(asked: Asked) -> dict[str, Any]:
@@ -216,7 +191,7 @@ def find(asked: Asked) -> dict[str, Any]:
     elif "row" in asked.query:
         found = rows == asked.integer("row", 0)
     else:
-        found = asked.table.find(asked.text("text"), SEARCHED)[rows]
+        found = asked.table.find(asked.text("text"))[rows]
     positions = np.flatnonzero(found)
     if not len(positions):
         return {"position": None, "row": None, "n": 0}
@@ -258,38 +233,14 @@ def save(asked: Asked) -> Response:
     return StreamingResponse(lines, media_type="text/plain", headers=headers)
 
 
-def count_values(asked: Asked) -> dict[str, Any]:
-    """How often the rows wanted have which values, for each label."""
-    has_labels = asked.table.kinds.get("label") == "number"
-    labels = asked.table.numbers("label")[asked.rows] if has_labels else None
-    return value_counts(asked.column_named_by("column"), labels)
-
-
-def value_counts(values: np.ndarray, labels: np.ndarray | None) -> dict[str, Any]:
-    """How often there are which values, for each label."""
-    groups = {"all": np.ones(len(values), bool)}
-    if labels is not None:
-        groups = {"0": labels == 0, "1": labels == 1, "none": (labels != 0) & (labels != 1)}
-    found = histogram(values, list(groups.values()))
-    counts = dict(zip(groups, found.counts.tolist(), strict=True))
-    edges = [json_number(edge) for edge in found.edges.tolist()]
-    return {"edges": edges, "counts": counts, "missing": found.n_missing}
-
-
 def colours(asked: Asked) -> Response:
     """A column of numbers as colours; what they mean is in the headers."""
 
     def build() -> tuple[np.ndarray, dict[str, str]]:
         found = levels_of(asked.table.numbers(asked.name))
-        return found.levels, level_headers(found)
+        return found.levels, found.headers
 
     return asked.kept(build)
-
-
-def level_headers(found: Levels) -> dict[str, str]:
-    """What the colours of a column mean."""
-    meaning = {"X-Low": str(found.low), "X-High": str(found.high)}
-    return meaning | {"X-Classes": ",".join(map(str, found.classes))}
 
 
 def mask(asked: Asked) -> np.ndarray:
@@ -343,26 +294,18 @@ def listed_rows(table: Table, rows: np.ndarray, numbers: np.ndarray) -> dict[str
     """Rows for a list of traces, with a number each."""
     names = [name for name in LISTED if name in table.kinds]
     values = [json_number(value) for value in numbers.tolist()]
-    return {"rows": rows.tolist(), "scores": values, "columns": table_cells(table, names, rows)}
+    return {"rows": rows.tolist(), "scores": values, "columns": table.cells(names, rows)}
 
 
-def attention(asked: Asked) -> dict[str, Any]:
+def attention(asked: Asked) -> dict[str, Any] | None:
     """The strongest edges of a layer, of one head or the mean of all."""
     threshold = asked.number("threshold", 0.0)
     skip_first = asked.text("skip_first") == "1"
     about = asked.store, asked.row, asked.path["layer"]
     head = asked.integer("head", -1)
     if head < 0:
-        return as_lists(attention_edges(*about, threshold, skip_first)._asdict())
-    return as_lists(edges_of_head(*about, head, threshold, skip_first)._asdict())
-
-
-def as_lists(values: dict[str, Any]) -> dict[str, Any]:
-    """The same, with lists in place of arrays."""
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in values.items()
-    }
+        return json_object(attention_edges(*about, threshold, skip_first))
+    return json_object(edges_of_head(*about, head, threshold, skip_first))
 
 
 def heads(asked: Asked) -> np.ndarray:
@@ -372,16 +315,12 @@ def heads(asked: Asked) -> np.ndarray:
     return head_values(asked.store, asked.row, asked.name, asked.integer("layer", 0))
 
 
-def calibration(asked: Asked) -> dict[str, Any] | None:
-    """Of the rows wanted, how often scores come true; null if they are no probabilities."""
-    found = calibrate(asked.column_named_by("column"), asked.table.numbers("label")[asked.rows])
-    return found and as_lists(found._asdict())
-
-
-def roc_curve(asked: Asked) -> dict[str, Any] | None:
-    """The ROC curve of the rows wanted; null if a class has no row."""
-    found = roc(asked.column_named_by("column"), asked.table.numbers("label")[asked.rows])
-    return found and as_lists(found._asdict())
+def measured(
+    asked: Asked, measure: Callable[[np.ndarray, np.ndarray], Any]
+) -> dict[str, Any] | None:
+    """What a measure of scores and labels says of the rows wanted; null where it says nothing."""
+    scores = asked.column_named_by("column")
+    return json_object(measure(scores, asked.table.numbers("label")[asked.rows]))
 
 
 def worst_rows(asked: Asked) -> dict[str, Any]:
@@ -390,7 +329,7 @@ def worst_rows(asked: Asked) -> dict[str, Any]:
     threshold = asked.number("threshold", 0.5)
     answer = {}
     for kind, places in mistakes(scores, labels, threshold)._asdict().items():
-        listed = farthest(scores, places, threshold, N_MISTAKES)
+        listed = farthest(scores, places, threshold)
         chosen = asked.rows[listed].astype(np.int64)
         answer[kind] = {"n": len(places), **listed_rows(asked.table, chosen, scores[listed])}
     return answer
@@ -403,7 +342,7 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "groups": groups,
     "save/{name}": save,
     "complete": lambda asked: complete(asked.text("text"), words_of(asked.table)),
-    "histogram": count_values,
+    "histogram": lambda asked: asked.table.value_counts(asked.text("column"), asked.rows),
     "map/{name}": lambda asked: asked.kept(lambda: (asked.table.points(asked.name), {})),
     "levels/{name}": colours,
     "mask": mask,
@@ -419,8 +358,8 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "trace/{row:number}/heads/{name}": heads,
     "trace/{row:number}/near/{name}": neighbours,
     "mistakes": worst_rows,
-    "calibration": calibration,
-    "roc": roc_curve,
+    "calibration": lambda asked: measured(asked, calibrate),
+    "roc": lambda asked: measured(asked, roc),
     "density": lambda asked: rank_density(
         asked.column_named_by("x"), asked.column_named_by("y")
     ).astype(np.int32),

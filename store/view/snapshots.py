@@ -14,10 +14,11 @@ from store.read.filters.filter import filter_rows
 from store.read.store import TraceStore
 from store.traces.notes import notes_path, notes_state
 from store.view.columns import Table
+from store.view.describe import distinct_names
 from store.view.orders import sorted_rows
-from store.view.runs import Run, join_runs
+from store.view.runs import Run, check_run, join_runs, read_run
 
-__all__ = ["Snapshots", "Wanted", "check_texts"]
+__all__ = ["Snapshots", "Wanted", "check_texts", "open_stores"]
 
 KEPT_TABLES = 2  # besides the first
 KEPT_ORDERS = 4
@@ -107,6 +108,21 @@ class Snapshots:
         rows = order_rows(self.table(generation), wanted)
         rows.flags.writeable = False
         return rows
+
+
+def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapshots]:
+    """Open stores with the scores of runs beside their rows.
+
+    Raises StoreError if a store or a run cannot be read, or no trace of a run is in the stores.
+    """
+    given: dict[Path, Path] = {}
+    for path in run_paths:
+        given.setdefault(path.resolve(), path)  # a run that is given twice is one
+    runs = [*map(read_run, given.values(), distinct_names([*given]))]
+    opened = [Snapshots(path, runs) for path in paths]
+    for path, run in zip(given.values(), runs, strict=True):
+        check_run(path, run, [snapshots.first.store for snapshots in opened])
+    return opened
 
 
 def order_rows(table: Table, wanted: Wanted) -> np.ndarray:

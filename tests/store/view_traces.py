@@ -105,8 +105,8 @@ def write_run(path, header, lines):
 def client_of(paths, runs=(), tokenizer=None, token=TOKEN):
     """A client of the page's server that has its token, or none."""
     testclient = pytest.importorskip("starlette.testclient", reason="needs the extras view, test")
-    from store.view.serve import open_stores
     from store.view.server import build_app
+    from store.view.snapshots import open_stores
 
     app = build_app(open_stores(paths, runs), TOKEN, tokenizer=tokenizer)
     return testclient.TestClient(app, ADDRESS, cookies={"view": token} if token else None)

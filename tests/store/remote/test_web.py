@@ -72,7 +72,7 @@ def test_the_page_names_its_address(web):
     """Where a path would have lost a slash; so do the commands that it shows."""
     pytest.importorskip("starlette")
     from store.view.describe import describe
-    from store.view.serve import open_stores
+    from store.view.snapshots import open_stores
 
     url = f"{web.url}/files/t.zarr"
     (opened,) = open_stores([Path(url)], [])

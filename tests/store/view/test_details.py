@@ -20,7 +20,8 @@ from store.view.describe import describe
 from store.view.pieces import StoredPieces
 from store.view.runs import Run, join_runs, read_results
 from store.view.scores import calibrate, rank_density, rank_limits, roc
-from store.view.serve import find_trace, open_stores
+from store.view.serve import find_trace
+from store.view.snapshots import open_stores
 
 
 def test_a_run_says_its_thresholds(client):

@@ -14,7 +14,7 @@ from store.view.runs import read_scores
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
-from store.view.server import CELL_CHARACTERS
+from store.view.columns import CELL_CHARACTERS
 
 IDS = ["a\u2028b", "c\x85d", "e\x0bf", "g h", "i\nj", "k\rl"]
 TEXTS = ["long " * 1000, "é" * 1000, "🦊" * 1000, "", "x" * CELL_CHARACTERS, "a\x00é"]

@@ -66,7 +66,7 @@ import sys
 from pathlib import Path
 from store.view.attention import attention_edges
 from store.view.layers import layer_picture
-from store.view.serve import open_stores
+from store.view.snapshots import open_stores
 from store.view.snapshots import Wanted
 from store.view.traces import candidates, token_values, trace_values
 
