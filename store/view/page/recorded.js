@@ -30,10 +30,11 @@ function lookUp({ answers, rules }, name, query) {
   const [, trace, part, at] = parts;
   if (part === "candidates") return answers[`${trace}/candidates`]?.[at] ?? [];
   if (part === "attention") return edgesFrom(answers[name], query, rules);
-  const isKept = Object.hasOwn(answers, name);
+  const place = query.column ? `${name}/${query.column}` : name;
+  const isKept = Object.hasOwn(answers, place);
   if (/^trace\/\d+$/.test(name) && !isKept)
     throw new Error(`row: expected 0 to ${answers["/api/stores"].stores[0].rows - 1}`);
-  return isKept ? answers[name] : undefined;
+  return isKept ? answers[place] : undefined;
 }
 
 // Only the strongest edges were kept, from a weight on.
@@ -123,11 +124,7 @@ function mistakes({ columns, rules }, { column, threshold }) {
 }
 
 const COMPUTED = {
-  "/api/stores": ({ answers }) => answers["/api/stores"],
   complete: () => [],
-  histogram: ({ answers }, { column }) => answers[`histogram/${column}`],
-  calibration: ({ answers }, { column }) => answers[`calibration/${column}`],
-  roc: ({ answers }, { column }) => answers[`roc/${column}`],
   table,
   find,
   groups,
