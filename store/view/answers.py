@@ -87,6 +87,12 @@ class Asked:
         """What gives the texts of any ids: the tokenizer, else what the store's tokens have."""
         return self.tokenizer or self.table.pieces.with_row(self.row)
 
+    @property
+    def layer(self) -> int | None:
+        """The position of a layer that the query names; None if it names none."""
+        layer = self.integer("layer", -1)
+        return None if layer < 0 else layer
+
     def column_named_by(self, key: str) -> np.ndarray:
         """The column of numbers that the query names, in the rows: `(n,)`; raises StoreError."""
         rows = self.rows

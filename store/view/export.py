@@ -116,25 +116,20 @@ def page_of(
         for run in snapshots.runs
     ]
     name = snapshots.path.resolve().name
-    recorded = recorded_answers(table, name, runs, rows, tokenizer)
-    recorded["answers"]["/api/stores"]["stores"][0]["are_mistakes"] = is_wrong  # rate nothing
-    return page_text(recorded), len(rows)
+    store = described(table, name, runs, rows)
+    store["are_mistakes"] = is_wrong  # of which no rates are shown
+    return page_text(recorded_answers(table, store, rows, tokenizer)), len(rows)
 
 
 def recorded_answers(
-    table: Table,
-    name: str,
-    runs: Sequence[Mapping[str, Any]],
-    rows: np.ndarray,
-    tokenizer: Texts | None = None,
+    table: Table, store: dict[str, Any], rows: np.ndarray, tokenizer: Texts | None
 ) -> dict[str, Any]:
     """What the page asks of the server about some rows, numbered from 0, as JSON has it.
 
-    `name` is what the store is called, and `runs` its runs. Returns `columns` (the cells of the
-    table); `answers`: the path of a request, below that of the store -> a value, or an array; and
-    `rules`, by which the page makes the other answers as the server does.
+    `store` is what `described` says of it. Returns `columns` (the cells of the table); `answers`:
+    the path of a request, below that of the store -> a value, or an array; and `rules`, by which
+    the page makes the other answers as the server does.
     """
-    store = described(table, name, runs, rows)
     answers: dict[str, Any] = {"/api/stores": {"stores": [store]}}
     labels = table.numbers("label")[rows] if table.has_labels else None
     for column in [name for name, kind in table.kinds.items() if kind == "number"]:
@@ -166,18 +161,21 @@ def described(
     table: Table, name: str, runs: Sequence[Mapping[str, Any]], rows: np.ndarray
 ) -> dict[str, Any]:
     """What the page needs to know of the store; not where it lies."""
-    found = describe(table, Path(name))
-    states = {"newest": found["generation"], "problem": None, "exported_of": len(table)}
-    found |= states | {
+    found = describe(table, Path(name)) | {
+        "newest": table.store.generation,
+        "problem": None,
+        "exported_of": len(table),
         "rows": len(rows),
         "counts": label_counts(table, rows),
+        "name": name,
         "place": name,
         "path": name,
         "vectors": {},
+        "runs": runs,
     }
     if found["head_edges"] is not None:
         found["head_edges"] |= {"heads": 0}  # none is kept
-    return found | {"name": name, "runs": [*runs]}
+    return found
 
 
 def trace_answers(

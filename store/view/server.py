@@ -250,12 +250,6 @@ def mask(asked: Asked) -> np.ndarray:
     return np.packbits(is_wanted, bitorder="little")
 
 
-def tokens(asked: Asked) -> np.ndarray:
-    """A number for each token of a trace."""
-    layer = asked.integer("layer", -1)
-    return token_values(asked.store, asked.row, asked.name, None if layer < 0 else layer)
-
-
 def trace(asked: Asked) -> dict[str, Any]:
     """A trace, and what was noted about it, or why that cannot be read."""
     found = trace_values(asked.table, asked.row, asked.tokenizer)
@@ -284,9 +278,7 @@ def note(asked: Asked, body: bytes) -> dict[str, Any]:
 
 def neighbours(asked: Asked) -> dict[str, Any]:
     """Of the rows wanted, those whose states in a column are most like those of a trace."""
-    layer = asked.integer("layer", -1)
-    about = asked.store, asked.row, asked.rows, asked.name
-    found = nearest(*about, None if layer < 0 else layer)
+    found = nearest(asked.store, asked.row, asked.rows, asked.name, asked.layer)
     return listed_rows(asked.table, found.rows, found.cosines)
 
 
@@ -347,7 +339,9 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "levels/{name}": colours,
     "mask": mask,
     "trace/{row:number}": trace,
-    "trace/{row:number}/tokens/{name}": tokens,
+    "trace/{row:number}/tokens/{name}": lambda asked: token_values(
+        asked.store, asked.row, asked.name, asked.layer
+    ),
     "trace/{row:number}/candidates/{token:number}": lambda asked: candidates(
         asked.store, asked.row, asked.path["token"], asked.pieces
     ),
