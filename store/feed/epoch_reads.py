@@ -78,7 +78,7 @@ class LocatedBatches:
 BatchReader = Callable[[LocatedRows, ReadOptions], Batch]
 
 
-class Loader(Protocol):
+class LoaderLike(Protocol):
     """What the reads of an epoch ask of a loader of rows or tokens."""
 
     store: TraceStore
@@ -104,7 +104,7 @@ class EpochReads:
 
     def __init__(
         self,
-        loader: Loader,
+        loader: LoaderLike,
         plan: ReadPlan,
         batches: Batches,
         times: VisitTimes | None,

@@ -18,7 +18,7 @@ from store.read.arrays.shard import RESTORE
 from store.read.plan import ReadPlan, Span, slice_ranges
 from store.read.token_choice import FoundTokens
 
-__all__ = ["FoundRows", "LocatedRows", "Offsets", "find_rows", "locate_rows"]
+__all__ = ["LocatedRows", "Offsets", "find_rows", "locate_rows"]
 
 
 @dataclass(eq=False)

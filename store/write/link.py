@@ -29,7 +29,7 @@ from store.write.rewrite import NewIds, Rewriting
 from store.write.source import Progress
 from store.write.writer import group_text, publish
 
-__all__ = ["Linked", "link_or_say", "link_stores", "linked_columns"]
+__all__ = ["Linked", "link_stores", "linked_columns"]
 
 SMALL_ITEM_BYTES = 64  # of a fixed column that is rewritten
 SMALL_SHARE = 1 / 2048  # of the bytes of all columns: the smallest columns are rewritten up to it

@@ -25,7 +25,7 @@ from store.importers.arrays.contents import (
     Arrays,
     Key,
     Shape,
-    StoredArray,
+    UnreadArray,
     check_bytes,
 )
 from store.importers.damage import damage
@@ -105,7 +105,7 @@ def open_npz(path: Path, max_bytes: int) -> Arrays:
             name = member.filename.removesuffix(NPY)
             with archive.open(member) as file:
                 layout = _npy_layout(file, member.file_size, max_bytes, name)
-            arrays[name] = StoredArray(layout.key, partial(_read_member, path, name))
+            arrays[name] = UnreadArray(layout.key, partial(_read_member, path, name))
     return Arrays(path, "npz", arrays)
 
 
@@ -124,7 +124,7 @@ def open_npy(given: Given, max_bytes: int) -> Arrays:
     for path in given.files:
         with damage(), path.open("rb") as file:
             layout = _npy_layout(file, path.stat().st_size, max_bytes, path.name)
-        arrays[path.name.removesuffix(NPY)] = StoredArray(layout.key, partial(_map, path, layout))
+        arrays[path.name.removesuffix(NPY)] = UnreadArray(layout.key, partial(_map, path, layout))
     return Arrays(given.path, "npy", arrays)
 
 
@@ -189,7 +189,7 @@ def open_safetensors(path: Path) -> Arrays:
         end += one.n_bytes
     if end != size:
         raise CorruptError(f"expected a file of {end} bytes, found {size}; copy the file again")
-    arrays = {name: StoredArray(one.key, partial(_map, path, one)) for name, one in layouts.items()}
+    arrays = {name: UnreadArray(one.key, partial(_map, path, one)) for name, one in layouts.items()}
     return Arrays(path, "safetensors", arrays)
 
 
@@ -249,7 +249,7 @@ def open_hdf5(path: Path, max_bytes: int) -> Arrays:
             check_bytes(dataset.nbytes, max_bytes, name)
             read = partial(_read_dataset, path, name, max_bytes)
             kind = _kind(dataset.dtype)
-            arrays[name] = StoredArray(Key(kind, tuple(dataset.shape or ())), read)
+            arrays[name] = UnreadArray(Key(kind, tuple(dataset.shape or ())), read)
     return Arrays(path, "HDF5", arrays)
 
 

@@ -25,8 +25,8 @@ __all__ = [
     "Key",
     "Record",
     "Shape",
-    "StoredArray",
     "Table",
+    "UnreadArray",
     "check_bytes",
     "first_whole",
     "is_single",
@@ -53,7 +53,7 @@ class Key:
         return f"{self.dtype} {self.shape}" if self.shape else self.dtype
 
 
-class StoredArray(NamedTuple):
+class UnreadArray(NamedTuple):
     """An array in a file; `read` returns it, mapped where it can be; in a pickle any value."""
 
     key: Key
@@ -153,7 +153,7 @@ class Arrays(Contents):
 
     is_table = False
 
-    def __init__(self, path: Path, kind: str, arrays: Mapping[str, StoredArray]) -> None:
+    def __init__(self, path: Path, kind: str, arrays: Mapping[str, UnreadArray]) -> None:
         super().__init__(path, kind, {name: array.key for name, array in arrays.items()})
         self._arrays = arrays
 

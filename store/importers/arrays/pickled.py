@@ -13,8 +13,8 @@ from store.importers.arrays.contents import (
     Key,
     Record,
     Shape,
-    StoredArray,
     Table,
+    UnreadArray,
     key_of,
 )
 from store.importers.files import Given
@@ -35,7 +35,7 @@ def open_pickled(given: Given, max_bytes: int) -> Contents:
         return Table(path, "pickle", partial(_rows, content))
     named = content if isinstance(content, Mapping) else {path.name.partition(".")[0]: content}
     arrays = {
-        key: StoredArray(_key(value), partial(named.__getitem__, key))
+        key: UnreadArray(_key(value), partial(named.__getitem__, key))
         for key, value in named.items()
         if type(key) is str
     }

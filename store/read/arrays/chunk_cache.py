@@ -15,7 +15,7 @@ from itertools import count
 
 import numpy as np
 
-__all__ = ["CacheStats", "ChunkCache"]
+__all__ = ["ChunkCache"]
 
 # later than any visit that is known; minus the tick of its last use, so that recent ones stay
 _UNKNOWN = 2**60
@@ -34,11 +34,6 @@ class CacheStats:
     evictions: int = 0
     bypasses: int = 0
     bytes: int = 0
-
-    @property
-    def hit_rate(self) -> float:
-        """Hits as a fraction of all requests; 0 without any."""
-        return self.hits / max(1, self.hits + self.misses)
 
 
 class ChunkCache:

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 __all__ = [
-    "LONG_BYTES",
     "SHORT_BYTES",
     "ByteRanges",
     "common_unit",

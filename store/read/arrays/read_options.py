@@ -15,12 +15,10 @@ __all__ = [
     "DEFAULT",
     "SHARED_BYTES",
     "UNSCHEDULED",
-    "Empty",
     "ItemSlices",
     "ReadOptions",
     "Schedule",
     "Threads",
-    "Work",
 ]
 
 
