@@ -245,11 +245,9 @@ class Loader:
         visited = self._all
         if self._given is None and is_integer(n_rows) and 0 <= n_rows < len(self.store):
             visited = self._visited(n_rows)
-        for key, expected in ({"shares": None} | self._identity(visited)).items():
-            found = state.get(key, expected if key == "n_rows" else None)  # tokens' had none once
-            if found != expected:
-                raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
-        epoch, position = check_progress(state, visited.n)
+        identity = self._identity(visited)
+        state = {"n_rows": identity["n_rows"], **state}  # tokens' had none once
+        epoch, position = check_progress(state, identity, visited.n)
         self._now = visited if position else self._all
         self._move_to(epoch, position)
 

@@ -36,8 +36,17 @@ LISTED_ROWS = 10_000_000
 ROUNDS = 8
 
 
-def check_progress(state: Mapping[str, Any], n: int) -> tuple[int, int]:
-    """The epoch of a state and its position among `n` visits; raises ValueError for none."""
+def check_progress(
+    state: Mapping[str, Any], identity: Mapping[str, object], n: int
+) -> tuple[int, int]:
+    """The epoch of a state and its position among `n` visits.
+
+    Raises ValueError if it is of another order than `identity` says, or has no such position.
+    """
+    for key, expected in {"shares": None, **identity}.items():
+        found = state.get(key)
+        if found != expected:
+            raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
     for key, most in (("position", n), ("epoch", MAX_EPOCH)):
         value = state.get(key)
         if not is_integer(value) or not 0 <= value <= most:
