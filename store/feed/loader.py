@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from store.reports import size_text
 if TYPE_CHECKING:
     from store.feed.device import DeviceCopies
 
-__all__ = ["Loader", "TraceLoader"]
+__all__ = ["Loader", "LoaderOptions", "TraceLoader"]
 
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
@@ -85,6 +85,26 @@ def check_alone() -> None:
             "which would give all of its rows: use the loader without a DataLoader (it has "
             "num_workers of its own), or TraceDataset with GlobalShuffleSampler"
         )
+
+
+class LoaderOptions(TypedDict, total=False):
+    """What any loader takes by name; `TraceLoader` has the meanings, and the defaults."""
+
+    rows: Rows | None
+    where: str | None
+    num_workers: int
+    drop_last: bool
+    select: Select | None
+    cache_bytes: int | None
+    prefetch_bytes: int
+    pin_memory: bool
+    arrays: str
+    rank: int | None
+    world_size: int | None
+    follow: bool
+    weights: Weights | None
+    replacement: bool
+    device: object
 
 
 class Loader:

@@ -5,13 +5,13 @@ however few tokens there are: no list of them is made.
 """
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError
-from store.feed.loader import Loader, Visited
+from store.feed.loader import Loader, LoaderOptions, Visited
 from store.feed.order import BlockOrder, EpochOrder
-from store.feed.shares import Weights
 from store.format.ranges import packed_offsets
 from store.format.values import is_integer
 from store.read.batches.tensors import as_numbers
@@ -19,13 +19,12 @@ from store.read.joined.joined_store import Stores
 from store.read.plan import (
     ReadPlan,
     RowRanges,
-    Select,
     Span,
     as_span,
     check_ranges,
     slice_ranges,
 )
-from store.read.store import Rows, TraceStore
+from store.read.store import TraceStore
 from store.read.token_choice import TokenChoice
 
 __all__ = ["TokenLoader"]
@@ -42,7 +41,7 @@ class TokenLoader(Loader):
     `batch[name]` is `(n_tokens, *item_shape)`, a tensor, of a column of the tokens' axis; of a
     column of traces it is what the trace of each token has. `batch.rows` and `batch.positions`,
     int64 `(n_tokens,)`, say which trace each token is of, and which of its tokens it is. Epochs,
-    ranks and states are those of `TraceLoader`, and so are the options that are not named here.
+    ranks and states are those of `TraceLoader`.
 
     Parameters
     ----------
@@ -60,13 +59,11 @@ class TokenLoader(Loader):
         Those to visit: "all"; "prompt" or "answer", by the column `prompt_len` (of a trace where it
         is negative, all); a ragged column of numbers, for the tokens where it is above 0; or a
         slice or a `RowRanges`, as `TraceStore.read` takes them for a ragged axis.
-    rows, where
-        The traces whose tokens are visited: numbers, for example of a split, or a filter, as
-        `TraceStore.where` takes it; all if None.
-    select
-        Slices of item axes, see `TraceStore.read`; the tokens' axis is not among them.
     block, buffer
         Numbers of tokens, for `shuffle="blocks"`.
+    options
+        As `TraceLoader` takes them by name: `rows` or `where` choose the traces whose tokens are
+        visited; the tokens' axis is not among those of `select`.
 
     Raises
     ------
@@ -86,51 +83,16 @@ class TokenLoader(Loader):
         seed: int = 0,
         *,
         tokens: str | slice | RowRanges = "all",
-        rows: Rows | None = None,
-        where: str | None = None,
-        num_workers: int = 0,
-        drop_last: bool = False,
-        select: Select | None = None,
-        cache_bytes: int | None = None,
-        prefetch_bytes: int = 128 * 1024 * 1024,
-        pin_memory: bool = False,
-        arrays: str = "torch",
-        rank: int | None = None,
-        world_size: int | None = None,
-        follow: bool = False,
         block: int = 256,
         buffer: int = 2**17,
-        weights: Weights | None = None,
-        replacement: bool = False,
-        device: object = None,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         if not (is_integer(block) and is_integer(buffer) and 0 < block <= buffer):
             raise ValueError(f"expected 0 < block <= buffer, found {block!r} and {buffer!r}")
         self.block = int(block)
         self.buffer = int(buffer)
         self._tokens = tokens
-        super().__init__(
-            store,
-            columns,
-            batch_size,
-            shuffle,
-            seed,
-            rows=rows,
-            where=where,
-            num_workers=num_workers,
-            drop_last=drop_last,
-            select=select,
-            cache_bytes=cache_bytes,
-            prefetch_bytes=prefetch_bytes,
-            pin_memory=pin_memory,
-            arrays=arrays,
-            rank=rank,
-            world_size=world_size,
-            follow=follow,
-            weights=weights,
-            replacement=replacement,
-            device=device,
-        )
+        super().__init__(store, columns, batch_size, shuffle, seed, **options)
 
     @property
     def tokens(self) -> TokenChoice:

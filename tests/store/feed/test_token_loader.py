@@ -1,5 +1,6 @@
 """TokenLoader: each chosen token once, its values, exact resume, and how random the order is."""
 
+import inspect
 import re
 from itertools import product
 from pathlib import Path
@@ -22,6 +23,7 @@ from store import (
     TraceLoader,
 )
 from store.feed import prefetch
+from store.feed.loader import LoaderOptions
 from store.feed.order import BlockOrder, EpochOrder
 from store.read.token_choice import TokenChoice
 
@@ -232,6 +234,12 @@ def test_the_order_is_the_one_written_down():
             positions = ", ".join(map(str, range(10)))
         found = [int(order[range(p, p + 1)][0]) for p in map(int, positions.split(", "))]
         assert found == [int(number) for number in numbers.split(", ")]
+
+
+def test_the_options_are_those_of_the_other_loader():
+    parameters = inspect.signature(TraceLoader).parameters.values()
+    by_name = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    assert by_name == set(LoaderOptions.__annotations__)
 
 
 def test_the_order_of_blocks_is_the_one_written_down():
