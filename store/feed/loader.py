@@ -55,6 +55,7 @@ __all__ = ["Loader", "LoaderOptions", "TraceLoader"]
 
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
+ALONE = 0, 1  # rank and number of ranks, of one that visits all rows
 MAX_FETCHES = 1.5  # of a byte in an epoch, on average, before a warning
 _forks: list[None] = []  # one for each fork since the import; getpid for each batch costs up to 4%
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
@@ -288,17 +289,16 @@ class Loader:
     def order_of(self, n: int, epoch: int) -> EpochOrder:
         return EpochOrder(n, self.seed, epoch, bool(self.shuffle), self.listed)
 
-    def _batches(self, epoch: int, start: int) -> Batches:
-        """The batches of this rank in the rest of an epoch."""
+    def _batches(self, epoch: int, start: int, ranks: tuple[int, int] | None = None) -> Batches:
+        """The batches in the rest of an epoch of this rank, or of one and how many there are."""
         visited = self._visits_of(epoch)
-        ranks = current_rank(self.rank, self.world_size)
         return Batches(
             self.order_of(visited.n, epoch),
             self.batch_size,
             self.drop_last,
             visited.of_epoch(epoch),
             start,
-            ranks,
+            ranks or current_rank(self.rank, self.world_size),
             self.lends_rows,
         )
 
@@ -306,15 +306,15 @@ class Loader:
         """The schedule of the cache; None if it has no use or would cost too much memory."""
         cache_bytes = self.store.cache_bytes
         has_use = cache_bytes and not is_held(self.store, self._plan, cache_bytes)
-        if not has_use or not self._has_times:
-            return None
-        next_rows = self._batches(self.epoch + 1, 0).visits()
-        return VisitTimes(self.epoch, batches.visits(), next_rows, len(self.store))
+        return self._times_of(self.epoch, batches) if has_use else None
 
-    @property
-    def _has_times(self) -> bool:
-        """Whether caches get the time of each row's next visit; tokens are too many."""
-        return self._plan.tokens is None and len(self.store) <= MAX_TIMED_ROWS
+    def _times_of(self, epoch: int, batches: Batches) -> VisitTimes | None:
+        """When each row is visited in the rest of an epoch and in the next one, by the rank of
+        these batches; None if that are too many times, as those of tokens are."""
+        if self._plan.tokens is not None or len(self.store) > MAX_TIMED_ROWS:
+            return None
+        next_rows = self._batches(epoch + 1, 0, (batches.rank, batches.world_size)).visits()
+        return VisitTimes(epoch, batches.visits(), next_rows, len(self.store))
 
     def _schedule(self, batches: Batches) -> Callable[[int, int], Schedule] | None:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
@@ -327,11 +327,7 @@ class Loader:
 
         @cache  # computed when first asked for: a mirror that has every chunk needs no times
         def times() -> VisitTimes | None:
-            if not self._has_times:
-                return None
-            rows = self._all_visits(epoch, start)
-            next_rows = self._all_visits(epoch + 1, 0)
-            return VisitTimes(epoch, rows, next_rows, len(self.store))
+            return self._times_of(epoch, self._batches(epoch, start, ALONE))
 
         def schedule(n_done: int, visit: int) -> Schedule:
             before = rank + visit * world_size
@@ -359,12 +355,6 @@ class Loader:
                 RuntimeWarning,
                 stacklevel=3,
             )
-
-    def _all_visits(self, epoch: int, start: int) -> np.ndarray:
-        """The rows that all ranks together visit in the rest of an epoch, in order."""
-        visited = self._visits_of(epoch)
-        rows = visited.of_epoch(epoch)
-        return Batches(self.order_of(visited.n, epoch), 1, rows=rows, start=start).visits()
 
     def _refresh(self) -> None:
         """Take what was committed since, at the beginning of an epoch of a loader that follows."""
