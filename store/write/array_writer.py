@@ -99,15 +99,16 @@ class ArrayWriter:
         Raises CorruptError if the committed tail is damaged: a copy of its items would get a new
         checksum.
         """
-        if self._committed and len(items):
+        n = len(items)
+        if self._committed and n:
             self._read_tail(self._committed)
             self._committed = None
-        self.layout.check_size(self._n_items + len(items))
-        end = self._n_pending + len(items)
+        self.layout.check_size(self._n_items + n)
+        end = self._n_pending + n
         if end < len(self._buffer):  # small rows: nothing but this copy
             self._buffer[self._n_pending : end] = items
             self._n_pending = end
-            self._n_items += len(items)
+            self._n_items += n
             return
         self._append_and_write(items)
 

@@ -1,6 +1,6 @@
 """Rows: checked against the schema, encoded, and appended to the arrays of their columns."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,8 +50,10 @@ def encode_row(row: Row, columns: Mapping[str, Column], where: str) -> Items:
     return encode_values(row, columns, where)
 
 
-def check_names(row: Collection[str], columns: Mapping[str, Column], where: str) -> None:
+def check_names(row: Row, columns: Mapping[str, Column], where: str) -> None:
     """Raise SchemaError unless there is a value for every column, and for no other."""
+    if row.keys() == columns.keys():  # mostly
+        return
     unknown = [name for name in row if name not in columns]
     if unknown:
         hint = closest(str(unknown[0]), columns)
@@ -75,7 +77,7 @@ def axis_lengths(items: Items, schema: Schema, where: str) -> dict[str, int]:
     """Items of a row on every ragged axis; raises SchemaError if columns of one axis disagree."""
     lengths: dict[str, int] = {}
     for name, value in items.items():
-        axis = schema.axis_of(name)
+        axis = schema.axis_by_column[name]
         if axis is None:
             continue
         n = lengths.setdefault(axis, len(value))
