@@ -19,7 +19,7 @@ from store.reports import LeftOut, count, say
 from store.write.build import check_new
 
 if TYPE_CHECKING:
-    from store.sources.plan import ExtractionPlan, Sample
+    from store.sources.huggingface.plan import ExtractionPlan, Sample
     from store.sources.questions import Question
 
 __all__ = ["Plan"]
@@ -74,8 +74,8 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
         from store.sources.huggingface.kept import check_model, check_questions
         from store.sources.huggingface.load import load_outline, weight_bytes
     from store.labels.grading import rule_columns
+    from store.sources.huggingface.plan import ExtractionPlan, measure_lengths
     from store.sources.huggingface.prompts import encode_questions
-    from store.sources.plan import ExtractionPlan, measure_lengths
     from store.write.space import free_bytes
 
     asked = read_asked(args)
@@ -135,7 +135,7 @@ def _ask_sample(
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.load import local_folder
-    from store.sources.plan import SAMPLED, choose_sample, measure_sample
+    from store.sources.huggingface.plan import SAMPLED, choose_sample, measure_sample
 
     folder = local_folder(args.model)
     if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
