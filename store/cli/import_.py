@@ -8,12 +8,12 @@ from store.cli.arguments import as_called, expand, finite, layers, path
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.errors import SchemaError
+from store.importers.arrays.formats import ARRAYS, LISTED
 from store.importers.arrays.imports import MapSource
 from store.importers.arrays.inspect import inspect_lines
 from store.importers.arrays.mapping import parse_map
 from store.importers.damage import DAMAGE
 from store.importers.files import (
-    ARRAYS,
     PICKLES,
     Given,
     check_apart,
@@ -37,11 +37,11 @@ __all__ = ["Import", "find_sources"]
 
 MAX_LAYERS = 10_000
 LOOK_AFTER = 32  # rows of an import after which the space for all of them is estimated
-EXAMPLES = """\
+EXAMPLES = f"""\
 The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
 ones (.pt, for the LSTM and for graphs; files of both kinds are joined); safetensors files of
 vLLM's hidden states; OpenHalDet's 02_hidden_states.h5, with the samples beside it. Other arrays
-(.npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines, pickles and .pt) become the columns
+({LISTED}, JSON lines, pickles and .pt) become the columns
 that --map names: a column of the field has its own shape, any other that of the array; keys of
 objects in JSON lines have dots (meta_info.hidden_states, as SGLang writes it); ids are trace_id and
 question_id. Numbers and texts of other keys, one a trace, come along (--fields), as those of

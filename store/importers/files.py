@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError
+from store.importers.arrays.array_files import NPY
+from store.importers.arrays.contents import Contents
+from store.importers.arrays.formats import ARRAYS, LISTED
+from store.importers.arrays.pickled import open_pickled
+from store.importers.arrays.tables import open_json_lines
 from store.importers.damage import damage
 from store.importers.pickles import GZIP_MAGIC
 from store.importers.pickles.torch_files import LEGACY_MAGIC, ZIP_MAGIC
 
 __all__ = [
-    "ARRAYS",
-    "NPY",
     "PICKLES",
+    "READ",
     "SAFETENSORS",
     "Given",
     "check_apart",
@@ -34,14 +38,7 @@ __all__ = [
 ]
 
 SAFETENSORS = ".safetensors"
-NPY = ".npy"
-MAGICS = {
-    b"\x93NUMPY": "npy",
-    b"ARROW1": "Arrow",
-    b"\xff\xff\xff\xff": "Arrow",
-    b"PAR1": "Parquet",
-    b"\x89HDF\r\n\x1a\n": "HDF5",
-}
+READ = f"{LISTED}, JSON lines, pickles or .pt of arrays"
 LOOKED_AT = 4096  # bytes of a file that may be text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
 OLD_SUFFIXES = {  # and the kind of a file that is called so, whatever is in it
@@ -58,7 +55,6 @@ OLD_MAGICS = {  # of files that may be called otherwise: other pickles begin lik
     LEGACY_MAGIC: "torch",
     **{bytes([0x80, protocol]): "pickle" for protocol in range(2, 6)},
 }
-ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
 PICKLES = ("pickle", "gzip pickle", "torch")
 FOR_OTHERS = {  # kind -> what is to be done with its files
     "text": "see python -m store label for scores, python -m store extract for questions",
@@ -85,6 +81,20 @@ class Given:
     def n_bytes(self) -> int:
         """Of all files now."""
         return sum(file.stat().st_size for file in self.files)
+
+    def open(self, max_bytes: int) -> Contents:
+        """Open arrays or a table, of which no array may take more than `max_bytes` of memory.
+
+        Raises a StoreError for a file that is damaged, or of a kind without keys; the message does
+        not name it.
+        """
+        if self.kind in PICKLES:
+            return open_pickled(self.path, self.kind, max_bytes)
+        if self.kind == "JSON lines":
+            return open_json_lines(self.path)
+        if self.kind not in ARRAYS:
+            raise SchemaError(f"expected {READ}, found {describe(self.kind)}")
+        return ARRAYS[self.kind].open(self.path, self.files, max_bytes)
 
 
 def find_given(sources: Sequence[str]) -> list[Given]:
@@ -193,8 +203,8 @@ def kind_of(path: Path) -> str:
         first = file.read(LOOKED_AT)
     if path.name.endswith(SAFETENSORS):
         return "safetensors"
-    for magic, kind in MAGICS.items():
-        if first.startswith(magic):
+    for kind, form in ARRAYS.items():
+        if first.startswith(form.magics):
             return kind
     if first[8:9] == b"{" and not _is_text(first):
         return "safetensors"

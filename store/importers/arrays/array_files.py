@@ -8,7 +8,7 @@ as they are, in .npy and safetensors, are mapped: memory is touched when values 
 
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,10 @@ from store.importers.arrays.contents import (
     check_bytes,
 )
 from store.importers.damage import damage
-from store.importers.files import NPY, Given
 from store.text_records import parse_json
 
 __all__ = [
+    "NPY",
     "check_inside",
     "open_file",
     "open_hdf5",
@@ -41,6 +41,7 @@ __all__ = [
     "open_safetensors",
 ]
 
+NPY = ".npy"
 MAX_MEMBERS = 10_000  # of a .npz file
 MAX_NPY_HEADER = 10_000  # bytes, NumPy's own limit: what it parses as a literal
 
@@ -118,14 +119,14 @@ def _read_member(path: Path, key: str) -> np.ndarray:
         return array
 
 
-def open_npy(given: Given, max_bytes: int) -> Arrays:
+def open_npy(path: Path, files: Sequence[Path], max_bytes: int) -> Arrays:
     """Open .npy files of one folder, each an array with the file's name as its key."""
     arrays = {}
-    for path in given.files:
-        with damage(), path.open("rb") as file:
-            layout = _npy_layout(file, path.stat().st_size, max_bytes, path.name)
-        arrays[path.name.removesuffix(NPY)] = UnreadArray(layout.key, partial(_map, path, layout))
-    return Arrays(given.path, "npy", arrays)
+    for one in files:
+        with damage(), one.open("rb") as file:
+            layout = _npy_layout(file, one.stat().st_size, max_bytes, one.name)
+        arrays[one.name.removesuffix(NPY)] = UnreadArray(layout.key, partial(_map, one, layout))
+    return Arrays(path, "npy", arrays)
 
 
 def _npy_layout(file: IO[bytes], n_bytes: int, max_bytes: int, name: str) -> _Layout:

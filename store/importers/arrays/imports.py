@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
-from store.importers.arrays import open_contents
 from store.importers.arrays.axes import check_named, has_rows
 from store.importers.arrays.contents import BadRecord, Contents, Record, Shape, is_single
 from store.importers.arrays.mapping import (
@@ -149,7 +148,7 @@ class MapSource(FileSource):
     def _open(self, item: Given) -> Contents:
         if self._opened is None or self._opened[0] != item:
             self._opened = None  # the file before is let go first
-            self._opened = (item, open_contents(item, self._max_bytes))
+            self._opened = (item, item.open(self._max_bytes))
         contents = self._opened[1]
         check_keys(self._asked, contents)
         return contents

@@ -8,7 +8,6 @@ from itertools import groupby, islice
 import numpy as np
 
 from store.errors import SchemaError
-from store.importers.arrays import READ, open_contents
 from store.importers.arrays.axes import has_rows, has_tokens_and_layers, readings
 from store.importers.arrays.contents import (
     LIST,
@@ -19,9 +18,10 @@ from store.importers.arrays.contents import (
     first_whole,
     key_of,
 )
+from store.importers.arrays.formats import ARRAYS
 from store.importers.arrays.mapping import KNOWN, RECORDS, Mapped, column_of, parse_map, value_of
 from store.importers.damage import DAMAGE, one_line
-from store.importers.files import ARRAYS, PICKLES, Given
+from store.importers.files import PICKLES, READ, Given
 from store.importers.legacy.contents import FileReader
 from store.importers.openhaldet import is_openhaldet
 from store.importers.vllm import is_vllm
@@ -90,7 +90,7 @@ def _describe(item: Given, max_bytes: int) -> Iterator[str]:
     if is_openhaldet(item):
         return iter([f"{item.path}: states of OpenHalDet", _import_line(item)])
     if item.kind in (*ARRAYS, "JSON lines"):
-        return _describe_arrays(item, open_contents(item, max_bytes))
+        return _describe_arrays(item, item.open(max_bytes))
     path = shlex.quote(str(item.path))
     advice = {
         "store": f"a store: python -m store info {path}",
@@ -107,7 +107,7 @@ def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
     try:
         traces = FileReader(keep_attention=False, max_bytes=max_bytes).read(item)
     except SchemaError:
-        yield from _describe_arrays(item, open_contents(item, max_bytes))
+        yield from _describe_arrays(item, item.open(max_bytes))
         return
     kind = f"{traces.kind} traces in a {item.kind} file"
     yield f"{item.path}: {kind}, {count(len(traces), 'record')}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,18 @@ from store.importers.arrays.contents import (
     UnreadArray,
     key_of,
 )
-from store.importers.files import Given
 from store.importers.pickles import read_content
 
 __all__ = ["open_pickled"]
 
 
-def open_pickled(given: Given, max_bytes: int) -> Contents:
+def open_pickled(path: Path, kind: str, max_bytes: int) -> Contents:
     """Open a list of dicts as a table, a dict as arrays, and any other value as an array.
 
     That has the name of the file as its key, as in a .npy file. A dict has an array, a list of
     arrays, or a plain value for each key.
     """
-    path = given.path
-    content = read_content(path, given.kind, max_bytes)
+    content = read_content(path, kind, max_bytes)
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
         return Table(path, "pickle", partial(_rows, content))
     named = content if isinstance(content, Mapping) else {path.name.partition(".")[0]: content}

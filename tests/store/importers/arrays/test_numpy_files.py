@@ -5,18 +5,17 @@ import numpy as np
 import pytest
 
 from store.errors import CorruptError, RefusedError, SchemaError, StoreError
-from store.importers.arrays import open_contents
 from store.importers.files import Given, kind_of
 
 MAX = 10_000_000
 
 
 def open_npz(path):
-    return open_contents(Given(path, "npz", (path,)), MAX)
+    return Given(path, "npz", (path,)).open(MAX)
 
 
 def open_npy(*paths):
-    return open_contents(Given(paths[0].parent, "npy", paths), MAX)
+    return Given(paths[0].parent, "npy", paths).open(MAX)
 
 
 class Bomb:
