@@ -31,6 +31,7 @@ from store.sources.questions import (
     read_questions,
     without_responses,
 )
+from store.sources.questions.data_sets import DATA_SETS
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 from store.traces.fields import Fields, find_fields
 from store.write.background import BackgroundWriter
@@ -58,13 +59,14 @@ __all__ = [
 NEW_LINE = "\n"
 MAX_NAMES = 8  # of models that a warning lists
 NO_STOP = ("", "none")  # of --stop: the end-of-sequence token alone
-FILES = """\
+KNOWN = f"The files of {', '.join(DATA_SETS)} are understood as they are (docs/files.md)."
+FILES = f"""\
 FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
 list or one text; in CSV a JSON list, or texts separated by |), and perhaps context; what else is
-in a record becomes a column (--fields). The files of TriviaQA, NQ-open, SQuAD, HotpotQA, CoQA,
-GSM8K, SVAMP, HumanEval, XSum, Belebele, RAGTruth, HaluEval, TruthfulQA, Mu-SHROOM, PsiloQA,
-RAGognize, LongFact, FAVA and OpenHalDet are understood as they are (docs/files.md). --limit counts
-before --part. With --num-samples, the answers to question Q are the traces Q, Q#2, Q#3, ...
+in a record becomes a column (--fields). --limit counts before --part. With --num-samples, the
+answers to question Q are the traces Q, Q#2, Q#3, ...
+
+{textwrap.fill(KNOWN, 100, break_on_hyphens=False)}
 
 answers that exist already: records of FILE with a response are not asked; one forward pass runs
 over prompt and response. With it may come label (1 = hallucination, 0 = right), score (higher is

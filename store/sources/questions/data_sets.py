@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from store.sources.questions.question import check_text, find_first
 from store.text_records import LineError, parse_json
 
-__all__ = ["DATA_SET_QUESTION_NAMES", "Form", "Record", "find_form"]
+__all__ = ["DATA_SETS", "DATA_SET_QUESTION_NAMES", "Form", "Record", "find_form"]
 
 Record = Mapping[str, Any]
 Spell = Callable[[Record, int], Iterable[Record]]
@@ -571,3 +571,7 @@ def _openhaldet(record: Record, number: int) -> Iterator[Record]:
         "response": record.get("model_output_text"),
         "label": _VERDICTS[verdict],
     }
+
+
+# with the two that are spelled almost as our own files are
+DATA_SETS = ("TriviaQA", "NQ-open", *dict.fromkeys(one.name.partition(" (")[0] for one in _FORMS))
