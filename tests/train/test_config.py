@@ -52,7 +52,7 @@ def test_former_flags_parse():
         focal_loss=True,
         label_smoothing=0.1,
         cache_size=10**6,
-        amp=False,
+        precision="32",
         compile=False,
         use_gradient_checkpointing=True,
     )
@@ -90,10 +90,6 @@ def test_switches_are_of_detectors_and_options_are_settings():
         ("--batch-size two", "argument --batch-size: invalid int value: 'two'"),
         ("--bach-size 2", "unrecognized arguments: --bach-size 2"),
         ("--precision 8", "argument --precision: invalid choice: '8'"),
-        (
-            "--no-amp --precision bf16-mixed",
-            "--no-amp: expected --precision 32 or none with it, found 'bf16-mixed'",
-        ),
         ("--schedule cosine", "argument --schedule: invalid choice: 'cosine'"),
         ("--mixup -1", "--mixup: expected at least 0 and at most 100, found -1.0"),
         ("--layers a:b", "--layers: expected a form like 8,16,24 or 8-16 or -2, found 'a:b'"),

@@ -73,7 +73,6 @@ def scoring_settings(config: Config, reading: Reading) -> Config:
         num_workers=reading.num_workers,
         force_cpu=reading.force_cpu,
         batch_size=config.batch_size if reading.batch_size is None else reading.batch_size,
-        amp=True,
         precision="32",
         follow=False,
     )
@@ -107,8 +106,6 @@ def contradictions(config: Config) -> Iterator[str]:
             "--margin: expected less than 0.5, by which a perfect AUROC is above chance, found "
             f"{config.margin:g}"
         )
-    if not config.amp and config.precision not in ("auto", "32"):
-        yield f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
     if config.hold_out is not None and config.split is None:
         yield "--hold-out: expected --split COLUMN with it, found none"
     if config.hold_out is not None and (config.split or "").lower().endswith(".csv"):

@@ -110,6 +110,8 @@ def build_parser() -> argparse.ArgumentParser:
     existing.add_argument("--resume", action="store_true", help=text)
     text = "start over and replace the run in the output directory, finished or not"
     existing.add_argument("--overwrite", action="store_true", help=text)
+    text = "the same as --precision 32"
+    parser.add_argument("--no-amp", action="store_const", const="32", dest="precision", help=text)
     group: argparse._ActionsContainer = parser
     for setting in fields(Config):
         if setting.name in SECTIONS:

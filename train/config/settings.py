@@ -290,7 +290,6 @@ class Config:
         "auto",
         choices=("auto", "32", "bf16-mixed", "16-mixed"),
     )
-    amp: bool = option("mixed precision as --precision says; --no-amp is --precision 32", True)
     compile: bool = option(
         "run detectors through torch.compile, which gains nothing on a CPU", False
     )

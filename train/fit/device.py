@@ -120,7 +120,7 @@ def choose_precision(config: Config, accelerator: str) -> Precision:
     if config.precision != "auto":
         return cast(Precision, config.precision)
     has_bf16 = accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
-    return "bf16-mixed" if config.amp and has_bf16 else "32"
+    return "bf16-mixed" if has_bf16 else "32"
 
 
 def compile_detector(detector: nn.Module) -> nn.Module:

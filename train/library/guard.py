@@ -38,7 +38,7 @@ KNOWN: dict[str, str] = Config.__annotations__ | dict.fromkeys(
 
 @contextmanager
 def naming_arguments() -> Iterator[None]:
-    """Have errors inside say `max_traces` for `--max-traces`, `amp=False` for `--no-amp`."""
+    """Have errors inside say `max_traces` for `--max-traces`, `x=False` for `--no-x`."""
     try:
         yield
     except TrainError as error:

@@ -38,7 +38,6 @@ def train(store_path, name, **settings):
         ({}, (9, 0), "bf16-mixed"),
         ({}, (8, 0), "bf16-mixed"),
         ({}, (7, 5), "32"),
-        ({"amp": False}, (9, 0), "32"),
         ({"precision": "32"}, (9, 0), "32"),
         ({"precision": "16-mixed"}, (7, 5), "16-mixed"),
     ],

@@ -257,7 +257,7 @@ def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
         ({"only": "saplma,x"}, "only: there is no 'x'"),
         ({"only": "mean_logprob"}, "expected a detector to train"),
         ({"only": "drift", "models": "saplma"}, "only: not allowed with models; name all"),
-        ({"amp": False, "precision": "16-mixed"}, "amp=False: expected precision 32 or none"),
+        ({"near_duplicates": 0.8, "join_questions": False}, "with join_questions=False"),
     ):
         with pytest.raises(ConfigError) as error:
             fit_detectors(store_path, **settings)
