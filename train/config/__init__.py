@@ -3,7 +3,6 @@
 from train.config.checks import (
     Reading,
     check_config,
-    check_names,
     config_of_run,
     make_config,
     own_options,
@@ -14,7 +13,6 @@ from train.config.command_line import (
     Arguments,
     Parser,
     add_scoring_options,
-    build_parser,
     parse_arguments,
     reading_of,
 )
@@ -30,9 +28,7 @@ __all__ = [
     "Parser",
     "Reading",
     "add_scoring_options",
-    "build_parser",
     "check_config",
-    "check_names",
     "config_of_run",
     "flag_of",
     "make_config",

@@ -18,8 +18,6 @@ from train.records import WrongValueError, from_json, read_value
 __all__ = [
     "Reading",
     "check_config",
-    "check_names",
-    "check_registered",
     "config_of_run",
     "make_config",
     "own_options",

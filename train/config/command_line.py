@@ -21,7 +21,6 @@ __all__ = [
     "Arguments",
     "Parser",
     "add_scoring_options",
-    "build_parser",
     "parse_arguments",
     "reading_of",
 ]

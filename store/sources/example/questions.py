@@ -15,7 +15,6 @@ from store.sources.questions import Question
 
 __all__ = [
     "ANSWERS",
-    "HELD_OUT_FRACTION",
     "NAMES",
     "N_QUESTIONS",
     "THINGS",

@@ -38,15 +38,12 @@ from store.sources.huggingface.module_outputs import once_a_model
 __all__ = [
     "STOP_RULE",
     "Decoding",
-    "Sampler",
-    "StopRule",
     "cut_at_end",
     "end_ids",
     "generate_answers",
     "heeds_padding",
     "pad",
     "prompt_kinds",
-    "random_numbers",
     "stop_rule",
 ]
 

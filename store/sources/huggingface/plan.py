@@ -32,7 +32,6 @@ __all__ = [
     "SAMPLED",
     "ExtractionPlan",
     "Sample",
-    "TraceLengths",
     "choose_sample",
     "measure_lengths",
     "measure_sample",

@@ -36,14 +36,11 @@ from store.sources.prompt_templates import (
 from store.sources.questions import Question
 
 __all__ = [
-    "NO_CONTEXT",
     "EncodedQuestion",
     "EncodedQuestions",
     "PromptError",
     "Prompts",
-    "check_prompt_template",
     "encode_questions",
-    "template_values",
 ]
 
 NO_CONTEXT = (-1, 0)
