@@ -162,16 +162,11 @@ def _read_table(args: Label) -> ScoreTable | None:
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
             )
         return None
+    table = shared_options.read_given_scores(args)
     if args.from_notes:
-        args.refuse(
-            "says how a file of scores is read: give it with --scores",
-            *shared_options.COLUMN_OPTIONS,
-        )
         file = notes_path(args.store)
         noted = {name: float(note.label) for name, note in read_notes(file).items() if note.label}
-        table: ScoreTable | None = ScoreTable(str(file), "label", "label", by_trace=noted)
-    else:
-        table = shared_options.read_given_scores(args)
+        table = ScoreTable(str(file), "label", "label", by_trace=noted)
     if table is not None and table.kind == "label" and args.score_threshold is not None:
         raise SchemaError(
             f"{table.source}: column {table.column!r} holds labels, for which --score-threshold "

@@ -119,7 +119,6 @@ def load_model(
         with needs_extra("quantize" if quantize else "device-map"):
             import_module(module)
     expected = "a model's directory or its name on the Hugging Face Hub"
-    _check_path(name, expected, is_there=Path(name).is_dir())
     is_local = _must_be_local(name)
     config = _read_config(name, expected, is_local)
     tokenizer = _read_tokenizer(name, is_local)
@@ -159,7 +158,6 @@ def load_classifier(
     as `load_model` does.
     """
     expected = "a directory, or a model in the cache of Hugging Face, where hf download puts it"
-    _check_path(name, expected, is_there=Path(name).is_dir())
     _read_config(name, expected, is_local=True)
     tokenizer = _read_tokenizer(name, is_local=True)
     with _fitting(name, str(device), "another"):
@@ -187,7 +185,6 @@ def load_outline(
         "a directory, or a model in the cache of Hugging Face, where hf download NAME --include "
         "'*.json' puts what a plan needs"
     )
-    _check_path(name, expected, is_there=Path(name).is_dir())
     config = _read_config(name, expected, is_local=True)
     n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
     if not 0 <= n_layers <= MAX_LAYERS:
@@ -262,13 +259,9 @@ def _can_change(model: PreTrainedModel) -> bool:
     return not model.config.sub_configs and model._can_set_attn_implementation()
 
 
-def _check_path(name: str, expected: str, *, is_there: bool) -> None:
-    """Raise NotFoundError for a name that can only be a path, and is none."""
-    if name.startswith((".", "/")) and not is_there:
-        raise NotFoundError(f"model {name!r}: expected {expected}, found no such directory")
-
-
 def _read_config(name: str, expected: str, is_local: bool) -> PreTrainedConfig:
+    if name.startswith((".", "/")) and not Path(name).is_dir():  # it can only be a path
+        raise NotFoundError(f"model {name!r}: expected {expected}, found no such directory")
     logging.set_verbosity_error()  # what matters becomes a StoreError
     logging.disable_progress_bar()
     with reading(NotFoundError, f"model {name!r}: expected {expected}"):
