@@ -12,7 +12,6 @@ from store.importers.arrays.formats import ARRAYS, LISTED
 from store.importers.arrays.imports import MapSource
 from store.importers.arrays.inspect import inspect_lines
 from store.importers.arrays.mapping import parse_map
-from store.importers.damage import DAMAGE
 from store.importers.files import (
     PICKLES,
     Given,
@@ -158,19 +157,12 @@ def find_sources(args: Command) -> tuple[list[Given], bool]:
         if args.layers is not None:
             raise SchemaError("--layers: expected --map or files of vLLM; leave it out")
         return of_older_formats(given, args.sources), True
-    if len(arrays) == len(given) and (_is_vllm(arrays[0]) or all(map(is_openhaldet, arrays))):
+    if len(arrays) == len(given) and (is_vllm(arrays[0]) or all(map(is_openhaldet, arrays))):
         return given, False
     raise SchemaError(
         f"{arrays[0].path}: expected --map COLUMN=KEY for {describe(arrays[0].kind)}, found none; "
         f"python -m store import --inspect {arrays[0].path} proposes one"
     )
-
-
-def _is_vllm(item: Given) -> bool:
-    try:
-        return is_vllm(item)
-    except DAMAGE:  # it is reported as the file is read
-        return item.kind == "safetensors"
 
 
 def import_source(args: Command) -> FileSource:

@@ -42,10 +42,13 @@ PROMPTS = "prompt tokens alone"
 
 
 def is_vllm(item: Given) -> bool:
-    """Return whether a file has vLLM's two tensors; raises what is wrong with the file."""
+    """Return whether a safetensors file has vLLM's two tensors; one that is damaged may have."""
     if item.kind != "safetensors":
         return False
-    return open_safetensors(item.path).keys.keys() >= {STATES, TOKENS}
+    try:
+        return open_safetensors(item.path).keys.keys() >= {STATES, TOKENS}
+    except DAMAGE:  # it is reported as the file is read
+        return True
 
 
 class VllmSource(FileSource):

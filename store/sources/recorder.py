@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 WHOLE = "hidden_states"
-STATES = ("hs_prompt", "hs_last", "hs_mean", WHOLE)
 DEFAULT_STATES = ("hs_prompt", "hs_last", "hs_mean")
+STATES = (*DEFAULT_STATES, WHOLE)
 ALWAYS = ("tokens", "prompt_len", "answer_len", "finish_reason")
 # in the provenance of all that is appended: a model is its weights, whatever path it came from
 WEIGHTS = ("weights_sha256", "weights_crc32c")

@@ -8,7 +8,7 @@ from store.importers.arrays.array_files import open_hdf5, open_npy, open_npz, op
 from store.importers.arrays.contents import Contents
 from store.importers.arrays.tables import open_arrow, open_parquet
 
-__all__ = ["ARRAYS", "LISTED", "Format"]
+__all__ = ["ARRAYS", "LISTED"]
 
 
 class Format(NamedTuple):
