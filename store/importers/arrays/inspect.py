@@ -8,6 +8,7 @@ from itertools import groupby, islice
 import numpy as np
 
 from store.errors import SchemaError
+from store.format.schema import NAME
 from store.importers.arrays.axes import has_rows, has_tokens_and_layers, readings
 from store.importers.arrays.contents import (
     LIST,
@@ -54,7 +55,6 @@ MEANINGS = {
     "label": "1 is a hallucination; map it to score where 1 is right",
     "score": "higher is better",
 }
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # what a schema takes
 # of TransformerLens and SAELens: the residual stream, which has these axes
 _HOOK = re.compile(r"blocks\.(\d+)\.hook_resid_post|hook_(?:pos_)?embed")
 _HOOK_AXES = (RECORDS, "tokens", "hidden")
@@ -244,7 +244,7 @@ def _piece(item: Mapped) -> str:
 
 def _can_be_typed(item: Mapped) -> bool:
     """Return whether `--map` takes the column, and understands the key as it is."""
-    if _NAME.fullmatch(item.column) is None:
+    if NAME.fullmatch(item.column) is None:
         return False
     try:
         return parse_map(_piece(item)) == [item]
