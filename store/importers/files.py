@@ -1,7 +1,7 @@
 """Which files the sources of an import name, and of which kind each is.
 
-The first bytes decide the kind; of a text, and of a damaged file, the name. Files are opened only
-to see how they begin.
+The first bytes decide the kind; of a text, and of a damaged file, the name. To find both, no more
+is read of a file than how it begins.
 """
 
 import hashlib

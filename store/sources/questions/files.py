@@ -226,7 +226,7 @@ class _Reader:
             self._n_records += 1
             place = f"{records.unit} {number}"
             with self._leaving_out(place):
-                for one in self._expand(self._parse(record, records.are_cells)):
+                for one in self._expand(self._parse(record)):
                     with self._leaving_out(place):
                         self._add(one, place)
 
@@ -253,10 +253,10 @@ class _Reader:
             _read_cells(questions, self.fields)
         return QuestionFile(questions, self.left_out, remarks, self.form)
 
-    def _parse(self, record: Any, are_cells: bool) -> Any:
+    def _parse(self, record: Any) -> Any:
         if isinstance(record, LineError):
             raise record
-        if not are_cells:
+        if not self._are_cells:
             return record
         parsed = parse_cells(record)
         if find_form(parsed) is None and find_first(parsed, ID_NAMES) is None:
