@@ -21,12 +21,14 @@ from store.read.directory import StoreDirectory, local_path
 __all__ = ["MAX_ARRAY_MAPS", "MirrorLike", "StoreSource", "address_of", "open_array", "open_source"]
 
 MAX_ARRAY_MAPS = 1024  # shards of one array that stay mapped, unless a reader says how many
-ADDRESSES = "store.remote.cache.cached_array"  # the module whose `open_address` opens them
+ADDRESSES = (
+    "store.remote.cache.reader.mirrored_source"  # the module whose `open_address` opens them
+)
 _ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
 
 
 class MirrorLike(Protocol):
-    """What brings the chunks of a store at an address: `Mirror` of `fetcher_client.py`.
+    """What brings the chunks of a store at an address: `Mirror` of `store.remote.cache.reader`.
 
     It may take `limit` bytes (None: it has chosen), and a read asks for `portion_bytes` at a time.
     """

@@ -1,7 +1,9 @@
-"""The cache directory of mirrors: where it is, how large it may be, and that it is ours alone."""
+"""The cache directory of mirrors: where it is, what is in it, and that it is ours alone."""
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from store.errors import SchemaError, VersionError
@@ -10,16 +12,24 @@ from store.remote.cache.messages import PROTOCOL
 
 __all__ = [
     "DIR_VARIABLE",
+    "LOCK_FILE",
     "SIZE_VARIABLE",
-    "check_ours",
+    "SLAB_FILE",
+    "SOCKET_FILE",
+    "STORES_DIR",
     "chosen_dir",
     "chosen_limit",
     "prepare_dir",
+    "socket_address",
 ]
 
 DIR_VARIABLE = "TRACE_STORE_CACHE_DIR"
 SIZE_VARIABLE = "TRACE_STORE_CACHE_BYTES"
 MARKER = "trace-store-cache.json"
+LOCK_FILE = "fetcher.lock"
+SOCKET_FILE = "fetcher.socket"
+SLAB_FILE = "chunks"
+STORES_DIR = "stores"
 UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 UNITS |= {"TIB": 2**40, "B": 1, "": 1}
 
@@ -60,10 +70,10 @@ def prepare_dir(cache_dir: Path) -> None:
     marker = cache_dir / MARKER
     try:
         cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        check_ours(cache_dir, is_new=not marker.exists())
+        _check_ours(cache_dir, is_new=not marker.exists())
         if not marker.exists():
             _mark(cache_dir, marker)
-            check_ours(cache_dir)
+            _check_ours(cache_dir)
         text = marker.read_bytes()
         if not os.access(cache_dir, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(0, "it is not writable")
@@ -103,7 +113,18 @@ def _mark(cache_dir: Path, marker: Path) -> None:
     own.replace(marker)
 
 
-def check_ours(cache_dir: Path, fd: int | None = None, *, is_new: bool = False) -> None:
+@contextmanager
+def socket_address(cache_dir: Path) -> Iterator[str]:
+    """Where the fetching process listens: short, as a socket's path has at most 107 bytes."""
+    fd = os.open(cache_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check_ours(cache_dir, fd)  # so nobody else has a socket in it, or comes to ours
+        yield f"/proc/self/fd/{fd}/{SOCKET_FILE}"
+    finally:
+        os.close(fd)
+
+
+def _check_ours(cache_dir: Path, fd: int | None = None, *, is_new: bool = False) -> None:
     """Raise SchemaError unless a directory is this user's and, but for a new one, nobody else's.
 
     `fd` is the directory, opened: another one may have its name by now.

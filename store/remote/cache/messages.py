@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PROTOCOL", "pack", "receive", "receive_from"]
+__all__ = ["PROTOCOL", "UNKNOWN", "pack", "receive", "receive_from"]
 
 PROTOCOL = 7  # of these messages, and of the files in a cache directory
+UNKNOWN = 2.0**52  # a time later than any that is known; whole numbers below are exact
 HEAD = struct.Struct("<II")  # bytes of JSON, and of the numbers that follow
 MAX_JSON = 1024 * 1024
 MAX_NUMBERS = 256 * 1024 * 1024

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store import Column, Schema, TraceStore
-from store.remote.cache.fetcher import Server, listen
+from store.remote.cache.fetcher.server import Server, listen
 from store.remote.cache.location import prepare_dir
 
 N_ROWS = 60  # of the tests in mirror/
@@ -132,7 +132,7 @@ class Node:
 
     def set_limits(self, *limits: int) -> None:
         """Have the cache take one limit after the other."""
-        self.do(lambda: [*map(self.server.cache.set_limit, limits)])
+        self.do(lambda: [*map(self.server.set_limit, limits)])
 
     def open(self, limit: int | None = 100_000_000, **options) -> TraceStore:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)

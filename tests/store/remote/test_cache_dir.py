@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from store import SchemaError, TraceStore
-from store.remote.cache.fetcher_client import SOCKET_FILE
-from store.remote.cache.location import prepare_dir
+from store.remote.cache.location import SOCKET_FILE, prepare_dir
 
 URL = "s3://bucket/traces.zarr"
 OTHER = 54321  # a user that nobody is

@@ -4,14 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.remote.cache.byte_requests import (
+from store.remote.cache.fetcher.byte_requests import (
     MAX_GAP_BYTES,
     MAX_REQUEST_BYTES,
     MAX_WASTE,
     plan_requests,
 )
-from store.remote.cache.eviction import choose_victims, unknown_use
-from store.remote.cache.slab import Slab
+from store.remote.cache.fetcher.inventory import choose_victims
+from store.remote.cache.fetcher.slab import Slab
+from store.remote.cache.messages import UNKNOWN
 
 MB = 1024 * 1024
 
@@ -57,7 +58,7 @@ def test_every_chunk_is_in_its_request(parts):
 
 def test_what_is_needed_last_leaves_first():
     """As much as is wanted; of what nobody has announced, the least recently used."""
-    next_use = np.array([5.0, 9.0, unknown_use(2), unknown_use(1), 1.0])
+    next_use = np.array([5.0, 9.0, UNKNOWN - 2, UNKNOWN - 1, 1.0])
     sizes = np.full(5, 10)
     assert choose_victims(next_use, sizes, 10).tolist() == [3]
     assert choose_victims(next_use, sizes, 25).tolist() == [3, 2, 1]

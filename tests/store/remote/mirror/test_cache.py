@@ -33,7 +33,7 @@ from store import (
 )
 from store.format.zarr_json import group_json
 from store.remote.cache.chunk_index import ChunkIndex, positions_of
-from store.remote.cache.slab import write_at
+from store.remote.cache.fetcher.slab import write_at
 from store.remote.pushed import IN_BUCKET, PUSHED_KEY, as_attribute
 from store.remote.transfer.lineage import sums_of
 
@@ -41,7 +41,7 @@ from store.remote.transfer.lineage import sums_of
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A wait that would be for ever is a failure soon."""
-    monkeypatch.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
+    monkeypatch.setattr("store.remote.cache.fetcher.fetch_queue.WAIT_S", 5.0)
 
 
 @pytest.fixture
@@ -147,10 +147,10 @@ def test_a_limit_that_falls_and_rises_while_chunks_come(served, rows, monkeypatc
     def write(fd, parts, position):
         write_at(fd, parts, position)
         if next(times, None) is not None:
-            served.server.cache.set_limit(0)
-            served.server.cache.set_limit(10**8)
+            served.server.set_limit(0)
+            served.server.set_limit(10**8)
 
-    monkeypatch.setattr("store.remote.cache.slab.write_at", write)
+    monkeypatch.setattr("store.remote.cache.fetcher.slab.write_at", write)
     assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
@@ -163,7 +163,7 @@ def test_an_interrupted_read_leaves_no_answer_for_the_next(served, rows, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.remote.cache.fetcher_client.receive", interrupted)
+        patched.setattr("store.remote.cache.reader.mirror.receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.read([3], ["label"])
     for name in ("states", "split", "label"):
@@ -175,15 +175,15 @@ def test_a_limit_that_is_refused_or_has_left_holds_no_more(served, rows):
     store = served.open(10**8)
     with pytest.raises(ValueError, match="expected at least"):
         served.open(0)
-    assert served.server.cache.limit == 10**8
+    assert served.server.inventory.limit == 10**8
     small = served.open(2 * 10**6)
-    assert served.server.cache.limit == 2 * 10**6
+    assert served.server.inventory.limit == 2 * 10**6
     del small
     gc.collect()
     deadline = time.monotonic() + 10
-    while served.server.cache.limit < 10**8 and time.monotonic() < deadline:
+    while served.server.inventory.limit < 10**8 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert served.server.cache.limit == 10**8
+    assert served.server.inventory.limit == 10**8
     assert_same_row(store[3], rows[3][1])
 
 
@@ -214,7 +214,7 @@ def test_wrong_bytes_never_become_a_value(served, rows):
 def test_rows_arrive_beside_a_damaged_one(tmp_path, local, rows, monkeypatch, small_bytes):
     """What was asked for together with a damaged chunk is whole; a small column is asked for at
     once."""
-    monkeypatch.setattr("store.remote.cache.cached_array.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr("store.remote.cache.reader.mirrored_array.SMALL_BYTES", small_bytes)
     states = SCHEMA.layout("states")
     damaged = tmp_path / "damaged.zarr"
     shutil.copytree(local, damaged)
@@ -409,7 +409,7 @@ def test_stores_that_are_opened_and_closed_are_counted_once(served):
         deadline = time.monotonic() + 5
         while served.server.stores and time.monotonic() < deadline:
             time.sleep(0.02)
-        used.add(sum(served.server.cache.inventory.folders.values()))
+        used.add(sum(served.server.inventory.folders.values()))
     assert len(used) == 1
 
 
@@ -488,7 +488,7 @@ def test_no_value_comes_of_another_copy_of_the_store(tmp_path, monkeypatch, is_p
 
     Also where the other is opened beside it.
     """
-    monkeypatch.setattr("store.remote.cache.cached_array.SMALL_BYTES", 0)
+    monkeypatch.setattr("store.remote.cache.reader.mirrored_array.SMALL_BYTES", 0)
     n_rows = 8 if is_pushed else 7
     schema = Schema({"x": Column("int32", (1024,), chunk_items=2, shard_items=4)})
     copies = [tmp_path / "0", tmp_path / "1"]

@@ -11,7 +11,7 @@ from mirroring import N_ROWS, Node
 from oracle import assert_batch
 
 from store import StoreError, UnreachableError
-from store.remote.cache.slab import write_at
+from store.remote.cache.fetcher.slab import write_at
 
 N_READS = 5
 ENOUGH = 6_000_000  # bytes: for the columns, not for all that was fetched ahead
@@ -86,9 +86,9 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     node.files.spoil = faults.spoil
     stores = [None, None]
     with monkeypatch.context() as patched:
-        for module in ("slab", "cached_store"):
-            patched.setattr(f"store.remote.cache.{module}.write_at", faults.write)
-        patched.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
+        for module in ("slab", "fetched_store"):
+            patched.setattr(f"store.remote.cache.fetcher.{module}.write_at", faults.write)
+        patched.setattr("store.remote.cache.fetcher.fetch_queue.WAIT_S", 5.0)
         with node.running():
             n_errors = read_all(node, stores, rows, faults, seed)
             faults.are_on = False

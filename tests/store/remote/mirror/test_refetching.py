@@ -11,7 +11,7 @@ from oracle import write_store
 
 from store import Column, Schema, TraceLoader
 from store.feed.prefetch import expected_fetches
-from store.remote.cache.slab import BLOCK
+from store.remote.cache.chunk_index import BLOCK
 
 N_ROWS, N_PLANES, CHUNK_ITEMS = 2400, 4, 16
 CHUNK_BYTES = CHUNK_ITEMS * 512 * 2

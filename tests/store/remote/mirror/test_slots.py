@@ -18,8 +18,10 @@ from oracle import assert_batch, write_store
 
 from store import Column, CorruptError, NotFoundError, Schema, StoreError, TraceStore
 from store.check.verify import verify_store
-from store.remote.cache import cached_array, slab
-from store.remote.cache.slab import BLOCK, Slab
+from store.remote.cache.chunk_index import BLOCK
+from store.remote.cache.fetcher import slab
+from store.remote.cache.fetcher.slab import Slab
+from store.remote.cache.reader import chunks, mirrored_array
 from store.transform.merge import merge_stores
 
 N_BLOCKS = 40
@@ -29,14 +31,14 @@ NOTHING = np.empty(0, np.int64)
 @pytest.fixture
 def node(tmp_path, local, monkeypatch):
     """A node with an empty cache directory; what waits for ever fails soon."""
-    monkeypatch.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
+    monkeypatch.setattr("store.remote.cache.fetcher.fetch_queue.WAIT_S", 5.0)
     made = Node(tmp_path / "cache", local)
     made.prepare()
     return made
 
 
 def assert_no_slot_is_lost(server):
-    inventory = server.cache.inventory
+    inventory = server.inventory
     _, _, starts, stops = inventory.slots_taken()
     assert inventory.slab.n_bytes - inventory.slab.free_bytes == (stops - starts).sum()
 
@@ -178,7 +180,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
             patched.setattr(slab, "write_at", full)
             with pytest.raises(StoreError, match="No space left"):
                 store.read([9], ["states"])
-            assert not any(index.pins.any() for index in server.cache.inventory.indexes.values())
+            assert not any(index.pins.any() for index in server.inventory.indexes.values())
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
@@ -227,7 +229,7 @@ def test_a_reader_is_told_why_it_waits(node, rows, monkeypatch):
     with node.running():
         store = node.open()
         node.files.spoil = late
-        monkeypatch.setattr("store.remote.cache.fetcher_client.TELL_S", 0.1)
+        monkeypatch.setattr("store.remote.cache.reader.mirror.TELL_S", 0.1)
         with pytest.warns(RuntimeWarning, match=r"no answer for 0.1 s.*for 600 s in all"):
             assert_batch(store.read([3]), [rows[3][1]])
 
@@ -244,7 +246,7 @@ def noise(codec=None, n_rows=64, lengths=None):
 @contextlib.contextmanager
 def noisy(tmp_path, monkeypatch, *options):
     """A node with such a store, of which nothing is fetched that is not asked for."""
-    monkeypatch.setattr(cached_array, "SMALL_BYTES", 0)
+    monkeypatch.setattr(mirrored_array, "SMALL_BYTES", 0)
     schema, rows = noise(*options)
     node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
     node.prepare()
@@ -272,8 +274,8 @@ def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
                 other.read([10])  # its chunk has the slot now
             return positions_of(words)
 
-        positions_of = cached_array.positions_of
-        monkeypatch.setattr(cached_array, "positions_of", swap)
+        positions_of = chunks.positions_of
+        monkeypatch.setattr(chunks, "positions_of", swap)
         for i in (0, 1):
             assert np.array_equal(store.read([i])[0]["x"], values[i])
         assert not swaps
@@ -292,14 +294,14 @@ def test_an_empty_row_needs_no_shard(tmp_path, monkeypatch):
 
 def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch):
     """What it asked for is let go after a while, and when it asks again."""
-    monkeypatch.setattr("store.remote.cache.fetch_queue.LEASE_S", 0.1)
+    monkeypatch.setattr("store.remote.cache.fetcher.fetch_queue.LEASE_S", 0.1)
     with noisy(tmp_path, monkeypatch) as (node, values):
         store = node.open()
         store.read([0])
-        cache = node.server.cache
-        (column,) = cache.columns.values()
-        node.do(cache.need, column, np.arange(30))
-        limit = sum(cache.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
+        server = node.server
+        (column,) = server.columns.values()
+        node.do(server.queue.need, column, np.arange(30))
+        limit = sum(server.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
         node.set_limits(limit)
         began = time.monotonic()
         assert np.array_equal(store.read([63])[0]["x"], values[63])

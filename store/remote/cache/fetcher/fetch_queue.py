@@ -10,25 +10,21 @@ which then is fetched again.
 import asyncio
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
-from store.remote.cache.cached_column import CachedColumn, Job
-from store.remote.cache.cached_store import CachedStore
-from store.remote.cache.chunk_index import are_here, n_cells
-from store.remote.cache.eviction import Uses
-from store.remote.cache.inventory import Inventory
-from store.remote.cache.wants import Want, cut_wants
+from store.remote.cache.fetcher.fetched_column import FetchedColumn, Job
+from store.remote.cache.fetcher.inventory import Inventory
+from store.remote.cache.fetcher.use_times import Uses
 from store.remote.objects.faults import disk_fault
 
-__all__ = ["Counts", "FetchQueue", "Ticket"]
+__all__ = ["FetchQueue", "Ticket"]
 
 WAIT_S = 170.0  # for room
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
@@ -40,47 +36,51 @@ PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
 # of the limit, for chunks that were fetched ahead and are not read yet: where none of those that
 # are announced are here already, and where most are, which would go for them
 AHEAD_SHARES = 0.75, 0.1
+# chunks asked for that were there, and that were not; bytes of the object store, and those of them
+# that had been here before
+COUNTS = ("hits", "misses", "fetched_bytes", "fetched_twice_bytes")
 MEMORY = 0.9  # of earlier announcements, in the share of what is here
-
-
-@dataclass
-class Counts:
-    """Since the process started.
-
-    Attributes
-    ----------
-    hits, misses
-        Chunks asked for that were there, and that were not.
-    fetched_bytes, fetched_twice_bytes, evicted_bytes
-        From the object store; those of them that had been here before; and what had to go.
-    used_bytes
-        That the cache takes now.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    fetched_bytes: int = 0
-    fetched_twice_bytes: int = 0
-    evicted_bytes: int = 0
-    used_bytes: int = 0
 
 
 @dataclass(eq=False)
 class Ticket:
     """A request: cells of a column that a reader will copy."""
 
-    column: CachedColumn
+    column: FetchedColumn
     cells: np.ndarray
     is_announced: bool
     error: StoreError | None = None
 
 
-class FetchQueue:
-    """Brings chunks into a cache directory that may take `limit` bytes, and evicts others."""
+@dataclass(order=True)
+class Want:
+    """Announced uses, ordered by when the `first` is.
 
-    def __init__(self, directory: Path, limit: int) -> None:
-        self.directory = directory
-        self.counts = Counts()
+    `is_wanted` says whether who announced them still reads.
+    """
+
+    first: float
+    column: FetchedColumn = field(compare=False)
+    uses: Uses = field(compare=False)
+    is_wanted: Callable[[], bool] = field(compare=False)
+    tie: int = field(default_factory=count().__next__)
+
+    def missing(self) -> np.ndarray:
+        """The cells that are not here, and needed when it was announced; their shards are open."""
+        index = self.column.index
+        cells = self.uses.cells
+        # what was read meanwhile is needed later
+        missing = index.missing(cells[index.times.next_use[cells] <= self.uses.when])
+        return missing[self.column.sizes(missing) > 0]
+
+
+class FetchQueue:
+    """Brings chunks into a cache directory, for which its inventory evicts others."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.directory = inventory.directory
+        self.counts = dict.fromkeys(COUNTS, 0)  # since the process started
         self.clock = 1.0  # of the announcements; 0 as a time: none
         self._offset = 0.0  # of the last reader that announced
         self._found_share = 0.0  # of the chunks that are announced, what is here already
@@ -95,8 +95,6 @@ class FetchQueue:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
-        self.columns: dict[tuple[Path, str], CachedColumn] = {}
-        self.inventory = Inventory(directory, limit)
 
     async def run(self) -> None:
         """Fetch what is needed or announced, until it is cancelled."""
@@ -109,7 +107,7 @@ class FetchQueue:
                 job = self._next_job()
                 if job is None:
                     break
-                self._begun[job] = job.n_bytes
+                self._begun[job] = int(job.sizes.sum())
                 self._start(self._fetch(job))
 
     def _look_again(self) -> None:
@@ -140,41 +138,8 @@ class FetchQueue:
         self._settle(job, error)
         self._bell.set()
 
-    def set_limit(self, limit: int) -> None:
-        """Take another limit; what is too much goes at once."""
-        self.inventory.resize(limit)
-        self._tell_of_room()
-
-    @property
-    def limit(self) -> int:
-        """Bytes that it may take."""
-        return self.inventory.limit
-
-    def open_store(self, store: CachedStore) -> None:
-        """See `Inventory`."""
-        self.inventory.open_store(store)
-        self._tell_of_room()
-
-    def close_store(self, store: CachedStore) -> None:
-        """See `Inventory`."""
-        self.columns = {of: one for of, one in self.columns.items() if one.store is not store}
-        self.inventory.close_store(store.folder)
-
-    async def column(self, store: CachedStore, path: str) -> CachedColumn:
-        """A column of an open store, whose chunks are counted from now on."""
-        of = store.folder, path
-        if of not in self.columns:
-            array = store.stored(path)
-            if array.column is None:
-                raise ValueError(f"expected a column, found {path!r:.200}")
-            await store.need_whole(array.checksums.layout.path)
-            if of not in self.columns:
-                index = self.inventory.open_column(store, path, n_cells(array))
-                self.columns[of] = CachedColumn(store, array, index)
-        return self.columns[of]
-
     async def need(
-        self, column: CachedColumn, cells: np.ndarray, *, is_announced: bool = False
+        self, column: FetchedColumn, cells: np.ndarray, *, is_announced: bool = False
     ) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay for `LEASE_S` or to `release`.
 
@@ -187,9 +152,9 @@ class FetchQueue:
         ticket = Ticket(column, cells, is_announced)
         if not is_announced:
             self._move_clock(self.clock + int(sizes.sum()))
-        n_here = int(are_here(column.index.words[cells]).sum())
-        self.counts.hits += n_here
-        self.counts.misses += len(cells) - n_here
+        n_here = int(column.index.are_here(cells).sum())
+        self.counts["hits"] += n_here
+        self.counts["misses"] += len(cells) - n_here
         while not await self._bring(ticket):
             pass
         self._held.append(ticket)
@@ -207,7 +172,7 @@ class FetchQueue:
             await self._wait_for_room(ticket)
         finally:
             self._waiting.remove(ticket)
-            self._tell_of_room()
+            self.tell_of_room()
         index = ticket.column.index
         is_here = False
         self._admitted.append(ticket)
@@ -215,7 +180,7 @@ class FetchQueue:
             await self._until(lambda: ticket.error or not index.is_coming[ticket.cells].any())
             if ticket.error is not None:
                 raise ticket.error
-            is_here = bool(are_here(index.words[ticket.cells]).all())
+            is_here = bool(index.are_here(ticket.cells).all())
             return is_here
         finally:
             self._admitted.remove(ticket)
@@ -242,22 +207,15 @@ class FetchQueue:
 
     def _admit(self, ticket: Ticket) -> bool:
         """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
-        column = ticket.column
-        column.index.pins[ticket.cells] += 1
-        jobs = self._take_slots(column, column.index.missing(ticket.cells))
+        index = ticket.column.index
+        index.pin(ticket.cells)
+        jobs = self.inventory.take(ticket.column, index.missing(ticket.cells), self._past)
         if jobs is None:
-            column.index.pins[ticket.cells] -= 1
+            index.unpin(ticket.cells)
             return False
         self._jobs.extend(jobs)
         self._bell.set()
         return True
-
-    def _take_slots(
-        self, column: CachedColumn, missing: np.ndarray, needed_after: float = -1.0
-    ) -> list[Job] | None:
-        """Jobs that bring cells, which are coming from now on; None: there is no room for all."""
-        cuts = column.cut(missing)
-        return self.inventory.take(column, cuts, self._past, needed_after) if cuts else []
 
     def release(self, ticket: Ticket) -> None:
         """A reader has copied its cells, or had the time for it."""
@@ -270,10 +228,11 @@ class FetchQueue:
         self._unpin(ticket)
 
     def _unpin(self, ticket: Ticket) -> None:
-        ticket.column.index.pins[ticket.cells] -= 1
-        self._tell_of_room()
+        ticket.column.index.unpin(ticket.cells)
+        self.tell_of_room()
 
-    def _tell_of_room(self) -> None:
+    def tell_of_room(self) -> None:
+        """Have all who wait look again, and what is announced: there may be room."""
         self._may_have_room = True
         self._tell()
         if self._wants:
@@ -290,12 +249,12 @@ class FetchQueue:
         The same as the reader before it where it seems to go on: what that said of later epochs
         holds.
         """
-        if not self._past <= position + self._offset <= self.clock + self.limit:
+        if not self._past <= position + self._offset <= self.clock + self.inventory.limit:
             self._offset = self.clock - position
         return self._offset
 
     def want(
-        self, column: CachedColumn, uses: Uses, now: float, is_wanted: Callable[[], bool]
+        self, column: FetchedColumn, uses: Uses, now: float, is_wanted: Callable[[], bool]
     ) -> None:
         """Have cells fetched that will be needed.
 
@@ -305,35 +264,35 @@ class FetchQueue:
             return
         self._move_clock(now)
         most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
-        found = float(are_here(column.index.words[uses.cells]).mean())
+        found = float(column.index.are_here(uses.cells).mean())
         self._found_share += (1 - MEMORY) * (found - self._found_share)
         column.index.times.announce(uses, self.clock)
-        for want in cut_wants(column, uses, most_bytes, is_wanted):
+        for want in _cut_wants(column, uses, most_bytes, is_wanted):
             heappush(self._wants, want)
-        self._tell_of_room()
+        self.tell_of_room()
 
     @property
     def _past(self) -> float:
         """What was announced for before this has been read."""
-        return self.clock - PAST_SHARE * self.limit
+        return self.clock - PAST_SHARE * self.inventory.limit
 
     @property
     def _ahead_bytes(self) -> float:
         """What may be fetched ahead of readers."""
         most, least = AHEAD_SHARES
-        return max(least, most * (1 - self._found_share) ** 3) * self.limit
+        return max(least, most * (1 - self._found_share) ** 3) * self.inventory.limit
 
     def _move_clock(self, now: float) -> None:
         """Note how far readers are, and which uses are over."""
         self.clock = max(self.clock, now)
-        for column in self.columns.values():
-            column.index.times.end_before(self._past)
+        for index in self.inventory.open_indexes:
+            index.times.end_before(self._past)
 
-    def stats(self) -> Counts:
-        """The counts now."""
-        self.counts.used_bytes = self.inventory.used_bytes
-        self.counts.evicted_bytes = self.inventory.evicted_bytes
-        return self.counts
+    def stats(self) -> dict[str, int]:
+        """The counts, the bytes that had to go, and those that the cache takes now."""
+        inventory = self.inventory
+        used = {"evicted_bytes": inventory.evicted_bytes, "used_bytes": inventory.used_bytes}
+        return self.counts | used
 
     def _next_job(self) -> Job | None:
         """What to fetch next: what readers wait for, then what is announced, the earliest first."""
@@ -355,10 +314,11 @@ class FetchQueue:
             if not len(missing):
                 continue
             jobs = None
-            n_ahead = sum(column.index.times.ahead_bytes for column in self.columns.values())
+            n_ahead = sum(index.times.ahead_bytes for index in self.inventory.open_indexes)
             if not self._waiting and n_ahead < self._ahead_bytes:
                 # what is evicted for them is needed later than all of them
-                jobs = self._take_slots(want.column, missing, float(want.uses.when.max()))
+                last = float(want.uses.when.max())
+                jobs = self.inventory.take(want.column, missing, self._past, last)
             if jobs is None:
                 heappush(self._wants, want)
                 self._may_have_room = False
@@ -376,14 +336,24 @@ class FetchQueue:
 
     def _settle(self, job: Job, error: StoreError | None) -> None:
         """The cells of a job are there; of those that are missing, who waits gets the error."""
-        index = job.column.index
-        self.counts.fetched_bytes += job.n_fetched
-        self.counts.fetched_twice_bytes += job.n_again
+        self.counts["fetched_bytes"] += job.n_fetched
+        self.counts["fetched_twice_bytes"] += job.n_again
         missing = job.cells[job.is_missing]
         for ticket in self._admitted if error is not None else ():
             if ticket.column is job.column and np.isin(ticket.cells, missing).any():
                 ticket.error = error
         self.inventory.settle(job, next(self._ticks))
-        if not are_here(index.words[job.cells]).all():
-            self._tell_of_room()
+        if not job.column.index.are_here(job.cells).all():
+            self.tell_of_room()
         self._tell()
+
+
+def _cut_wants(
+    column: FetchedColumn, uses: Uses, most_bytes: int, is_wanted: Callable[[], bool]
+) -> Iterator[Want]:
+    """What is announced, each of a few chunks."""
+    uses = uses.in_order()
+    n = max(1, most_bytes // column.layout.chunk_bytes)
+    for first in range(0, len(uses.cells), n):
+        part = uses.part(slice(first, first + n))
+        yield Want(float(part.when[0]), column, part, is_wanted)

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from store.format.ranges import join_ranges
+from store.remote.cache.chunk_index import BLOCK
 
-__all__ = ["BLOCK", "Slab", "slots", "write_at"]
+__all__ = ["Slab", "slots", "write_at"]
 
-BLOCK = 4096
 GROWTH_BYTES = 64 * 1024 * 1024
 KEEP_SIZE = 1
 PUNCH_HOLE = 2

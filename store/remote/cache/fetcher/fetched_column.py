@@ -1,4 +1,4 @@
-"""The chunks of one column of a cached store: where they are in objects, and how they come."""
+"""The chunks of a column of a store at an address: where they are in objects, how they come."""
 
 import asyncio
 from collections import defaultdict
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress, groupby
-from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -18,13 +17,14 @@ from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.shard import chunk_checksum, read_entries
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
-from store.remote.cache.byte_requests import Request, cut_requests, plan_requests
-from store.remote.cache.cached_store import CachedStore
-from store.remote.cache.chunk_index import WritableIndex, n_cells, shard_cells
-from store.remote.cache.slab import Slab
+from store.remote.cache.chunk_index import n_cells, shard_cells
+from store.remote.cache.fetcher.byte_requests import Request, cut_requests, plan_requests
+from store.remote.cache.fetcher.fetched_store import FetchedStore
+from store.remote.cache.fetcher.slab import Slab
+from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.objects.retry import FETCHES, again
 
-__all__ = ["CachedColumn", "Cut", "Job"]
+__all__ = ["FetchedColumn", "Job"]
 
 # Of shorter chunks the interpreter's lock is kept: to give it away takes longer than a checksum.
 LOCKED_BYTES = 512 * 1024
@@ -35,26 +35,15 @@ SHARD_BYTES = 2**43  # more than an object may have: the address of a chunk is i
 Answered = tuple[Request, memoryview]
 
 
-class Cut(NamedTuple):
-    """Cells that are fetched in one go, and where their chunks are: int64 `(n,)`, by `starts`.
-
-    A start is an address: the number of the shard, times `SHARD_BYTES`, and the place in its
-    object.
-    """
-
-    cells: np.ndarray
-    starts: np.ndarray
-    sizes: np.ndarray
-
-
 @dataclass(eq=False)
 class Job:
-    """Chunks to be fetched in one go into slots that are taken.
+    """Chunks to be fetched in one go, into slots that are taken.
 
     Attributes
     ----------
-    cut
-        Which chunks.
+    cells, starts, sizes
+        Which chunks, by their addresses, and their bytes: int64 `(n,)`. An address is the number of
+        the shard, times `SHARD_BYTES`, and the place in its object.
     positions
         Their slots, int64 `(n,)`.
     n_fetched, n_again
@@ -65,32 +54,23 @@ class Job:
         Which of the chunks are still to come: bool `(n,)`.
     """
 
-    column: "CachedColumn"
-    cut: Cut
-    positions: np.ndarray
+    column: "FetchedColumn"
+    cells: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    positions: np.ndarray = field(init=False)
     n_fetched: int = 0
     n_again: int = 0
     is_void: bool = False
-    is_missing: np.ndarray = field(init=False)
-    n_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_missing = np.ones(len(self.cells), bool)
-        self.n_bytes = int(self.cut.sizes.sum())
-
-    @property
-    def cells(self) -> np.ndarray:
-        return self.cut.cells
-
-    def missing(self) -> np.ndarray:
-        """Indices of the chunks that are still to come, int64 `(m,)`."""
-        return np.flatnonzero(self.is_missing)
 
 
-class CachedColumn:
+class FetchedColumn:
     """One column's array at an address, and the index of its cells in the cache."""
 
-    def __init__(self, store: CachedStore, array: StoredArray, index: WritableIndex) -> None:
+    def __init__(self, store: FetchedStore, array: StoredArray, index: WritableIndex) -> None:
         self.store = store
         self.array = array
         self.layout = array.layout
@@ -100,7 +80,7 @@ class CachedColumn:
         items = np.array([array.items_of_shard(shard) for shard in shards], np.int64).reshape(-1, 2)
         self._shard_items = items[:, 1] - items[:, 0]
         n_chunks = sum(map(self.layout.n_chunks, self._shard_items.tolist()))
-        index.n_chunks = self.layout.n_planes * n_chunks
+        index.open(self.layout.n_planes * n_chunks)
         # where the checksums of each shard begin: they follow each other
         firsts = [array.sum_of_chunk(shard * self.layout.shard_chunks) for shard in shards]
         self._first_sums = np.array(firsts, np.int64)
@@ -161,13 +141,13 @@ class CachedColumn:
         """The bytes of the chunks of cells of open shards, int64 `(n,)`; 0 where none is."""
         return self._sizes[cells]
 
-    def cut(self, cells: np.ndarray) -> list[Cut]:
-        """Cells of open shards as jobs, in the order of their addresses."""
-        starts = self._starts[cells]
-        order = np.argsort(starts, kind="stable")
-        whole = Cut(cells[order], starts[order], self._sizes[cells[order]])
-        groups = cut_requests(plan_requests(whole.starts, whole.sizes))
-        return [Cut(*(field[first:last] for field in whole)) for first, last in groups]
+    def jobs(self, cells: np.ndarray) -> list[Job]:
+        """Jobs without slots for cells of open shards, in the order of their addresses."""
+        cells = cells[np.argsort(self._starts[cells], kind="stable")]
+        starts, sizes = self._starts[cells], self._sizes[cells]
+        groups = cut_requests(plan_requests(starts, sizes))
+        parts = [slice(*group) for group in groups]
+        return [Job(self, cells[part], starts[part], sizes[part]) for part in parts]
 
     async def fetch(self, job: Job, slab: Slab) -> None:
         """Bring what a job lacks into its slots.
@@ -177,13 +157,13 @@ class CachedColumn:
         """
         self._look(job, slab)
         for n in range(FETCHES):
-            todo = job.missing()
+            todo = np.flatnonzero(job.is_missing)
             if not len(todo):
                 return
             if n == FETCHES - 1:  # the sums may be what is wrong
                 await self.store.need_whole(self.array.checksums.layout.path, again=True)
                 self._read_sums()
-            requests = plan_requests(job.cut.starts[todo], job.cut.sizes[todo])
+            requests = plan_requests(job.starts[todo], job.sizes[todo])
             asked = [self._ask(shard, [*found]) for shard, found in groupby(requests, _shard_of)]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             faults = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -194,7 +174,7 @@ class CachedColumn:
                 raise faults[0]
         if job.is_missing.any():
             await self.store.check_same()
-            shard, inside = divmod(int(job.cells[job.missing()[0]]), self.shard_cells)
+            shard, inside = divmod(int(job.cells[job.is_missing][0]), self.shard_cells)
             raise CorruptError(
                 f"{self.store.url}/{self.layout.shard_path(shard)}, chunk "
                 f"{inside % self.layout.shard_chunks}: expected the bytes of its checksum, found "
@@ -214,7 +194,7 @@ class CachedColumn:
         left = np.flatnonzero(self.index.words[job.cells])
         if not len(left):  # mostly
             return
-        sizes = job.cut.sizes
+        sizes = job.sizes
         places = zip(job.positions[left].tolist(), sizes[left].tolist(), strict=True)
         found = [memoryview(slab.read(*place)) for place in places]
         is_whole = np.array([*map(len, found)], np.int64) == sizes[left]
@@ -250,9 +230,9 @@ class CachedColumn:
         The requests were for those at the indices `todo`, int64 `(n,)`.
         """
         which = np.concatenate([todo[request.first : request.last] for request, _ in came])
-        sizes = job.cut.sizes[which]
-        starts = job.cut.starts[todo]
-        spans = list(zip(starts.tolist(), (starts + job.cut.sizes[todo]).tolist(), strict=True))
+        sizes = job.sizes[which]
+        starts = job.starts[todo]
+        spans = list(zip(starts.tolist(), (starts + job.sizes[todo]).tolist(), strict=True))
         found = [
             data[start - base : stop - base]
             for (base, _, first, last), data in came

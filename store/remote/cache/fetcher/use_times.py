@@ -1,4 +1,4 @@
-"""Which chunks leave a cache that is full, and when each is needed, as readers announce it. Pure.
+"""When the chunks of an array are needed, as readers announce it.
 
 Under a known order the next use of a chunk is exact, and evicting the one that is needed last is
 Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not known counts as needed
@@ -9,26 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["NO_READER", "UNKNOWN", "UseTimes", "Uses", "choose_victims", "unknown_use"]
+from store.remote.cache.messages import UNKNOWN
 
-UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
+__all__ = ["NO_READER", "UseTimes", "Uses"]
+
 NO_READER = 2 * UNKNOWN  # of the chunks of a store that no reader has open
-
-
-def unknown_use(tick: float) -> float:
-    """The next use of a chunk that was used at `tick`, which nobody has announced."""
-    return UNKNOWN - tick
-
-
-def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
-    """The chunks to evict, so that `wanted` bytes are free: indices, int64.
-
-    `next_use` is when each is needed next, float64 `(n,)`, `n_bytes` what it takes, int64 `(n,)`.
-    They are the fewest of those needed last; all, if it is not enough.
-    """
-    order = np.argsort(-next_use, kind="stable")
-    total = np.cumsum(n_bytes[order])
-    return order[: int(np.searchsorted(total, wanted)) + 1]
 
 
 class Uses(NamedTuple):
@@ -88,7 +73,8 @@ class UseTimes:
             self._end(is_first & np.isin(uses.cells, cells))
         use = self.next_use[cells]
         is_to_come = (use >= now) & (use < UNKNOWN / 2)
-        self.next_use[cells] = np.where(is_to_come, use, unknown_use(tick))
+        # of those that nobody has announced, the least recently used is needed last
+        self.next_use[cells] = np.where(is_to_come, use, UNKNOWN - tick)
 
     def order(self, cells: np.ndarray, past: float) -> np.ndarray:
         """By what cells are evicted, the largest first; what was to be before `past` is over."""

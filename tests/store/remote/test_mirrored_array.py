@@ -7,31 +7,34 @@ from hypothesis import strategies as st
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
 from store.format.ranges import chunks_touched
-from store.remote.cache.cached_array import plan_portions
-from store.remote.cache.chunk_index import (
-    ChunkIndex,
-    WritableIndex,
-    are_here,
-    cells_of_chunks,
-    positions_of,
-)
+from store.remote.cache.chunk_index import ChunkIndex, are_here, cells_of_chunks, positions_of
+from store.remote.cache.fetcher.writable_index import WritableIndex
+from store.remote.cache.reader.mirrored_array import plan_portions
+
+
+def bring(index, cells, sizes, positions, tick):
+    """Have chunks come into slots of their own."""
+    cells = np.array(cells)
+    assert index.begin(cells, np.array(sizes)).all()
+    assert not len(index.missing(cells))
+    assert not index.are_here(cells).any()
+    index.settle(cells, np.array(positions), np.zeros(len(cells), bool), tick)
 
 
 def test_an_index_says_what_came_and_went(tmp_path):
     """Also what a process has left that has died: its readers see nothing, the next one all."""
     path = tmp_path / "index" / "x"
     first = WritableIndex(path, 5)
-    first.n_chunks = 2
+    first.open(2)
     reader = ChunkIndex(path)
-    first.sizes[[1, 3]] = 10, 20
-    first.publish(np.array([1, 3]), np.array([8192, 2**41]), 7)
+    bring(first, [1, 3], [10, 20], [8192, 2**41], 7)
     assert are_here(reader.words).tolist() == [False, True, False, True, False]
     assert positions_of(reader.words[[1, 3]]).tolist() == [8192, 2**41]
     assert reader.is_whole
     seen = reader.words[1:2].copy()
     first.clear(np.array([1]))
     assert not reader.is_whole
-    first.publish(np.array([1]), np.array([8192]), 8)
+    bring(first, [1], [10], [8192], 8)
     assert seen != reader.words[1:2]  # the same chunk in the same slot, at another time
     second = WritableIndex(path)
     assert not reader.words.any()

@@ -1,149 +1,60 @@
-"""A store at an address: its chunks are brought into the cache of the node, and copied from there.
+"""A column of a store at an address: its chunks are brought into the cache, and copied from there.
 
-The index of an array says where its chunks are in the slab. It is read before and after a copy: if
-it says the same, what was copied are these chunks, whatever was evicted meanwhile. Chunks that are
-not here are asked for, a bounded portion at a time.
+Chunks that are not here are asked for, a bounded portion at a time.
 """
 
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from store.errors import (
-    CorruptError,
-    DamagedItemsError,
-    NotFoundError,
-    SchemaError,
-    UnreachableError,
-)
-from store.format.codecs import parse_codec
+from store.errors import CorruptError, DamagedItemsError, UnreachableError
 from store.format.contents import StoredArray
-from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import chunks_touched, count_touched, cut_ranges, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
-from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.item_location import ChunkParts, Located
-from store.read.arrays.mapped_file import MappedFile
 from store.read.arrays.raw_array import RawArray
 from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.directory import StoreDirectory
-from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.remote.cache.chunk_index import (
     CHUNK_MARGIN,
-    ChunkIndex,
     are_here,
     cells_of_chunks,
     n_cells,
     positions_of,
 )
-from store.remote.cache.eviction import UNKNOWN
-from store.remote.cache.fetcher_client import SLAB_FILE, Mirror
-from store.remote.cache.location import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
+from store.remote.cache.messages import UNKNOWN
+from store.remote.cache.reader.chunks import ATTEMPTS, Chunks, CompressedChunks, Evicted, Seen
+from store.remote.cache.reader.mirror import Mirror
 
-__all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
+__all__ = ["MirroredArray", "plan_portions"]
 
 SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
 ONE_PLANE = np.zeros(1, np.int64)  # the number of the only one, or of the first
-ATTEMPTS = 20  # of reading what others have evicted or removed under us
 T = TypeVar("T")
-
-
-class CacheState:
-    """What a fetching process has made known of an array: its index, and the slab, mapped."""
-
-    def __init__(self, index: Path, slab: Path) -> None:
-        self.index = ChunkIndex(index)
-        self.slab = MappedFile(slab)
-        self.memory = self.slab.bytes
-
-
-Read = Callable[[CacheState, np.ndarray], np.ndarray]
-"""Makes an array of chunks, given where they begin in the slab, int64 `(n,)`."""
-
-
-class Evicted(Exception):
-    """A chunk was evicted while it was copied."""
+Read = Callable[[Seen], np.ndarray]
+"""Makes an array of chunks that are here."""
 
 
 class TooMany(Exception):
     """More chunks were asked for at a time than the cache has room for now."""
 
 
-class Chunks:
-    """Where the chunks of an array are: `state`, as it was known last; None: nothing is known."""
+class Wanted(NamedTuple):
+    """What one read copies: ranges of places, int64 `(n,)`, and what of their items."""
 
-    def __init__(self, mirror: Mirror, path: str) -> None:
-        self.mirror = mirror
-        self.path = path
-        self.state: CacheState | None = None
-
-    def current(self) -> CacheState:
-        """What is known, asked for again if another fetching process has taken over."""
-        known = self.state  # another thread may forget it
-        if known is not None and known.index.is_current():
-            return known
-        for n in range(ATTEMPTS):
-            if n or known is not None:  # perhaps it writes into a directory that was removed
-                self.mirror.drop_link()
-            file = self.mirror.index_of(self.path)
-            with suppress(FileNotFoundError):  # another process has taken its place just now
-                self.state = found = CacheState(file, self.mirror.cache_dir / SLAB_FILE)
-                return found
-        raise UnreachableError(
-            f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
-            "the store again"
-        )
-
-    def copy(self, cell: int) -> bytes:
-        """The bytes of a chunk; raises Evicted."""
-        state = self.current()
-        words = state.index.words[[cell]]
-        position = int(positions_of(words)[0])
-        found = state.memory[position : position + int(state.index.sizes[cell])].tobytes()
-        if not are_here(words)[0] or state.index.words[cell] != words[0]:
-            raise Evicted
-        return found
+    starts: np.ndarray
+    stops: np.ndarray
+    planes: np.ndarray
+    select: ItemSlices
+    options: ReadOptions
 
 
-class CompressedChunks(CompressedArray):
-    """Decodes copies of compressed chunks: decoders in C trust what they have read before.
-
-    What they make of a chunk is kept, so it must be certain that it is of this chunk.
-    """
-
-    def __init__(
-        self,
-        directory: StoreDirectory,
-        array: StoredArray,
-        cache: ChunkCache,
-        chunks: Chunks,
-    ) -> None:
-        super().__init__(directory, array, 0, None, cache)
-        self.chunks = chunks
-
-    def open_shards(self, numbers: object) -> None:
-        """Open nothing: there are no shards here."""
-
-    def fill_chunk(self, plane: int, chunk: int, out: np.ndarray) -> None:
-        (cell,) = cells_of_chunks(self.array, np.array([chunk]), np.array([plane])).tolist()
-        data = memoryview(self.chunks.copy(cell))
-
-        def where() -> str:
-            return f"array {self.layout.path!r}, chunk {chunk}"
-
-        try:
-            parse_codec(self.layout.codec).decode(data, out, where)
-        except CorruptError as error:
-            raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
-
-
-class CachedArray(Array):
+class MirroredArray(Array):
     """One column's array of a store at an address, in one process.
 
     `cache` is for decoded chunks. If it `is_checked`, chunks are compared with their checksums
@@ -164,7 +75,7 @@ class CachedArray(Array):
         self.path = self.layout.path
         self.n_bytes = n_cells(array) * (self.layout.chunk_bytes + CHUNK_MARGIN)
         self._raw = RawArray(directory, array, 0, None)
-        self._chunks = Chunks(mirror, self.path)
+        self._chunks = Chunks(mirror, array)
         self._compressed = CompressedChunks(directory, array, cache, self._chunks)
         self._is_doubted = np.ones(n_cells(array), bool) if is_checked else None
         self._is_announced = False
@@ -173,54 +84,42 @@ class CachedArray(Array):
         self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`: always a copy, as what is in a slot changes."""
-        planes = self.planes(select).ravel()
-        found = self._attempt(*self._reading(*located[:2], planes, select, options))
+        wanted = Wanted(*located[:2], self.planes(select).ravel(), select, options)
+        found = self._attempt(*self._reading(wanted))
         if found is not None:
             self.mirror.hits += 1
             return found
-        while True:
-            with suppress(TooMany):
-                return self._read_portions(*located[:2], planes, select, options)
+        return self._read_portions(wanted)
 
-    def _read_portions(
-        self,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        planes: np.ndarray,
-        select: ItemSlices,
-        options: ReadOptions,
-    ) -> np.ndarray:
-        """Read so much at a time as the cache has room for."""
+    def _read_portions(self, wanted: Wanted) -> np.ndarray:
+        """Read so much at a time as the cache has room for, which may become less meanwhile."""
+        starts, stops, planes, select, options = wanted
         n_bytes = self.mirror.portion_bytes
         portions = list(plan_portions(self.array, starts, stops, len(planes), n_bytes))
         if len(portions) == 1:
-            return self._fetch_cells(*self._reading(starts, stops, planes, select, options))
+            with suppress(TooMany):
+                return self._fetch_cells(*self._reading(wanted))
+            return self._read_portions(wanted)
         n_items = int((stops - starts).sum())
         out = options.empty((n_items, *self.selected_shape(select)), self.layout.dtype)
         at = 0
         for firsts, lasts in portions:
             end = at + int((lasts - firsts).sum())
             into = options._replace(empty=_only(out[at:end]), required=True, next_use=None)
-            self._fetch_cells(*self._reading(firsts, lasts, planes, select, into))
+            self._read_portions(Wanted(firsts, lasts, planes, select, into))
             at = end
         return out
 
-    def _reading(
-        self,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        planes: np.ndarray,
-        select: ItemSlices,
-        options: ReadOptions,
-    ) -> tuple[np.ndarray, Read]:
-        """The cells that ranges of places need, and how they are read."""
+    def _reading(self, wanted: Wanted) -> tuple[np.ndarray, Read]:
+        """The cells that a read needs, and how they are read."""
+        starts, stops, planes, select, options = wanted
         parts = ChunkParts.of_places(self.layout, starts, stops)
         cells = cells_of_chunks(self.array, parts.chunks, planes)
 
-        def read(state: CacheState, positions: np.ndarray) -> np.ndarray:
+        def read(seen: Seen) -> np.ndarray:
             if self.layout.codec is None:
-                of_planes = positions.reshape(len(planes), len(parts.chunks))
-                return self._raw.read_chunks(parts, of_planes, state.memory, select, options)
+                of_planes = seen.positions.reshape(len(planes), len(parts.chunks))
+                return self._raw.read_chunks(parts, of_planes, seen.state.memory, select, options)
             return self._compressed.read_located(Located(starts, stops), select, options)
 
         return cells, read
@@ -231,8 +130,8 @@ class CachedArray(Array):
         if not alone and self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
-            doubts, is_announced = self._doubts(cells), self._is_announced
-            named = {"is_announced": is_announced, "is_doubted": doubts}
+            is_doubted = self._doubts(cells)
+            named = {"is_announced": self._is_announced, "is_doubted": is_doubted}
             try:
                 if not self.mirror.need(self.path, asked, **named):
                     raise TooMany
@@ -244,7 +143,7 @@ class CachedArray(Array):
             if self._is_doubted is not None:
                 self._is_doubted[asked] = False
             self._chunks.current()
-            found = self._attempt(cells, read, is_compared=doubts)
+            found = self._attempt(cells, read, is_compared=is_doubted)
             self.mirror.done()
             if found is not None:
                 return found
@@ -261,31 +160,21 @@ class CachedArray(Array):
         Damage of chunks that were not just now compared with their checksums may be of the cache:
         they are doubted.
         """
-        # if another process has taken over, its words are 0, or its file has lost its name
-        state = self._chunks.state or self._chunks.current()
-        words = state.index.words[cells]
-        if not are_here(words).all() or self._doubts(cells):
+        seen = None if self._doubts(cells) else self._chunks.look(cells)
+        if seen is None:
             return None
-        positions = positions_of(words)
-        sizes = state.index.sizes[cells] if self.layout.codec else self.layout.chunk_bytes
-        if (positions + sizes).max(initial=0) > len(state.memory):  # the slab has grown
-            self._chunks.state = None
-            return None
-
-        def is_unchanged() -> bool:
-            return bool((state.index.words[cells] == words).all()) and state.index.is_current()
-
         try:
-            found = read(state, positions)
+            found = read(seen)
         except Evicted:
             return None
         except CorruptError:
-            if is_unchanged():
-                if is_compared:
-                    raise
-                self._doubt(cells)
+            if not seen.is_unchanged():
+                return None
+            if is_compared:
+                raise
+            self._doubt(cells)
             return None
-        return found if is_unchanged() else None
+        return found if seen.is_unchanged() else None
 
     def _doubts(self, cells: np.ndarray) -> bool:
         """Whether one of some cells was not compared with its checksum since it was opened."""
@@ -310,7 +199,7 @@ class CachedArray(Array):
         for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
             parts = ChunkParts.of_places(self.layout, starts, stops)
             cells = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
-            fetch = partial(self._fetch_cells, cells, lambda _, positions: positions, alone=True)
+            fetch = partial(self._fetch_cells, cells, lambda seen: seen.positions, alone=True)
             try:
                 self._of_items(starts, stops, fetch)
             except DamagedItemsError as fault:
@@ -392,75 +281,6 @@ class CachedArray(Array):
     def is_here(self) -> bool:
         state = self._chunks.state
         return state is not None and state.index.is_whole
-
-
-class CachedSource(StoreSource):
-    """A store at an address.
-
-    Chunks of columns are fetched as they are read; other arrays, which are small, at once.
-    """
-
-    is_trusted = False
-
-    def __init__(self, mirror: Mirror) -> None:
-        super().__init__(StoreDirectory.of_mirror(mirror.root))
-        self.mirror: Mirror = mirror
-
-    def __reduce__(self) -> tuple:
-        return CachedSource, (self.mirror,)
-
-    @property
-    def where(self) -> str:
-        return self.mirror.url
-
-    def file_bytes(self, path: str = "") -> int:
-        return self.mirror.object_bytes(path)
-
-    def committed(self) -> tuple[StoreSource, Manifest]:
-        return open_address(self.mirror.url, self.mirror.cache_dir, self.mirror.limit)
-
-    def open_array(
-        self,
-        array: StoredArray,
-        cache: ChunkCache | None = None,
-        max_maps: int = MAX_ARRAY_MAPS,
-        check: Manifest | None = None,
-    ) -> Array:
-        if array.column is not None:
-            cache = cache or ChunkCache(0)
-            is_checked = check is not None
-            return CachedArray(self.mirror, self.directory, array, cache, is_checked=is_checked)
-        local = self.open_files(array, cache, max_maps, self.sums(array, check))
-        self._fetch_whole(local)
-        return local
-
-    def _fetch_whole(self, array: RawArray | CompressedArray) -> None:
-        """Fetch a small array, and map its files at once: a map stays when a file goes."""
-        numbers = range(array.array.n_shards)
-        for n in range(ATTEMPTS):
-            self.mirror.need_files(array.layout.path, again=n > 0)
-            with suppress(CorruptError):  # removed or damaged since, or who fetched them was killed
-                array.open_shards(numbers)
-                return
-        array.open_shards(numbers)
-
-
-def open_address(
-    url: str, cache_dir: str | Path | None, limit: int | None
-) -> tuple[StoreSource, Manifest]:
-    """The store at an address, cached, and what is committed there; see `TraceStore.open`."""
-    folder = chosen_dir(cache_dir)
-    prepare_dir(folder)
-    for _ in range(ATTEMPTS):
-        try:
-            mirror = Mirror(url, folder, chosen_limit(limit))
-        except ValueError as error:
-            if limit is not None:
-                raise
-            raise SchemaError(f"{SIZE_VARIABLE}: {error}") from error
-        with suppress(NotFoundError):  # whoever fetched it was killed just now
-            return CachedSource(mirror), read_manifest(mirror.root)
-    raise UnreachableError(f"{folder}: expected the files of {url}, found none that lasts")
 
 
 def plan_portions(

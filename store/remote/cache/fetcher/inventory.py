@@ -5,18 +5,19 @@ files together are never more than the limit allows.
 """
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from store.remote.cache.cached_column import CachedColumn, Cut, Job
-from store.remote.cache.cached_store import INDEX_DIR, CachedStore, is_state_of
-from store.remote.cache.chunk_index import WritableIndex, positions_of
-from store.remote.cache.eviction import NO_READER, choose_victims
-from store.remote.cache.fetcher_client import SLAB_FILE, STORES_DIR
-from store.remote.cache.slab import BLOCK, Slab, slots
+from store.remote.cache.chunk_index import BLOCK
+from store.remote.cache.fetcher.fetched_column import FetchedColumn, Job
+from store.remote.cache.fetcher.fetched_store import INDEX_DIR, FetchedStore, is_state_of
+from store.remote.cache.fetcher.slab import Slab
+from store.remote.cache.fetcher.writable_index import WritableIndex
+from store.remote.cache.location import SLAB_FILE, STORES_DIR
 
-__all__ = ["BASE_BYTES", "Inventory"]
+__all__ = ["BASE_BYTES", "Inventory", "choose_victims"]
 
 BASE_BYTES = 64 * 1024  # of the directory's own files
 EVICT_SHARE = 32  # at least so much of the limit is evicted in one go
@@ -42,10 +43,19 @@ class Inventory:
         self._adopt()
 
     @property
+    def file_bytes(self) -> int:
+        """Of files but the slab."""
+        return BASE_BYTES + sum(self.folders.values())
+
+    @property
     def used_bytes(self) -> int:
         """Of files, and of slots that are taken."""
-        files = BASE_BYTES + sum(self.folders.values())
-        return files + self.slab.n_bytes - self.slab.free_bytes
+        return self.file_bytes + self.slab.n_bytes - self.slab.free_bytes
+
+    @property
+    def open_indexes(self) -> list[WritableIndex]:
+        """Those of columns that are being read."""
+        return [index for index in self.indexes.values() if index.is_open]
 
     def _adopt(self) -> None:
         """Count what earlier processes have left, before anything is written."""
@@ -72,8 +82,8 @@ class Inventory:
         is_wrong[1:] |= overlaps
         is_wrong[:-1] |= overlaps
         wrong = order[is_wrong]
-        for number, index in enumerate(self.indexes.values()):
-            index.clear(cells[wrong[owners[wrong] == number]])
+        for index, lost in self._by_index(owners[wrong], cells[wrong]):
+            index.clear(lost)
 
     def slots_taken(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """All slots that are taken: the number of its index, cell, start and stop of each.
@@ -82,54 +92,63 @@ class Inventory:
         """
         parts = [(np.empty(0, np.int64),) * 4]
         for number, index in enumerate(self.indexes.values()):
-            cells = np.flatnonzero((index.words != 0) & ~index.is_coming)
-            starts = positions_of(index.words[cells])
+            cells = index.kept()
+            starts = index.positions(cells)
             parts.append((np.full(len(cells), number), cells, starts, starts + index.slots(cells)))
         parts += [(np.full(len(job.cells), -1), job.cells, *_slots_of(job)) for job in self._jobs]
-        owners, cells, starts, stops = (
-            np.concatenate(column) for column in zip(*parts, strict=True)
-        )
+        owners, cells, starts, stops = map(np.concatenate, zip(*parts, strict=True))
         return owners, cells, starts, stops
+
+    def _by_index(
+        self, owners: np.ndarray, cells: np.ndarray
+    ) -> Iterator[tuple[WritableIndex, np.ndarray]]:
+        """Cells of several indexes, whose numbers are `owners`: those of each index."""
+        for number, index in enumerate(self.indexes.values()):
+            of_index = cells[owners == number]
+            if len(of_index):
+                yield index, of_index
 
     def resize(self, limit: int) -> None:
         """Have the slab take what the limit leaves beside files; what is too much is evicted."""
         self.limit = limit
-        closed = [folder for folder in self.folders if folder not in self._open_folders]
-        for folder in closed:
-            if sum(map(self.folders.__getitem__, closed)) * CLOSED_SHARE <= self.limit:
-                break
-            self._remove(folder)
-            closed = closed[1:]
-        files = BASE_BYTES + sum(self.folders.values())
-        room = max(0, self.limit - files)
+        self._remove_closed(limit // CLOSED_SHARE)
+        room = max(0, limit - self.file_bytes)
         n_bytes = room - room // 256  # what the file system takes to note where blocks are
         n_bytes -= n_bytes % BLOCK
         owners, cells, _, stops = self.slots_taken()
         is_beyond = stops > n_bytes
-        for number, index in enumerate(self.indexes.values()):
-            beyond = cells[is_beyond & (owners == number)]
-            self._count_evicted(index, beyond)
-            index.clear(beyond)
+        for index, beyond in self._by_index(owners[is_beyond], cells[is_beyond]):
+            self._evict(index, beyond)
         for job in self._jobs:
             job.is_void |= bool((_slots_of(job)[1] > n_bytes).any())
         _, _, starts, stops = self.slots_taken()
         self.slab.resize(n_bytes, starts, stops)
 
-    def _remove(self, folder: Path) -> None:
-        """Remove a store that nobody reads."""
-        for file in [file for file in self.indexes if folder in file.parents]:
-            self._forget(self.indexes.pop(file))
-        shutil.rmtree(folder, ignore_errors=True)
-        del self.folders[folder]
+    def _remove_closed(self, most: int) -> None:
+        """Remove the oldest stores that nobody reads, until the files of those take no more."""
+        closed = {
+            folder: n_bytes
+            for folder, n_bytes in self.folders.items()
+            if folder not in self._open_folders
+        }
+        total = sum(closed.values())
+        for folder, n_bytes in closed.items():
+            if total <= most:
+                return
+            for file in [file for file in self.indexes if folder in file.parents]:
+                self._forget(self.indexes.pop(file))
+            shutil.rmtree(folder, ignore_errors=True)
+            del self.folders[folder]
+            total -= n_bytes
 
     def _forget(self, index: WritableIndex) -> None:
         """Evict what an index has, and what is coming."""
-        self.evict(index, index.movable())
+        self._evict(index, index.movable())
         index.forget()
         for job in self._jobs:
             job.is_void |= job.column.index is index
 
-    def open_store(self, store: CachedStore) -> None:
+    def open_store(self, store: FetchedStore) -> None:
         """Keep the files of a store, and have room for them."""
         self._open_folders.add(store.folder)
         self.folders.pop(store.folder, None)
@@ -141,59 +160,51 @@ class Inventory:
         self._open_folders.discard(folder)
         for file, index in self.indexes.items():
             if folder in file.parents:
-                index.is_open = False
+                index.close()
 
-    def open_column(self, store: CachedStore, path: str, n: int) -> WritableIndex:
-        """The index of a column, with what is here of it."""
+    def index_of(self, store: FetchedStore, path: str, n: int) -> WritableIndex:
+        """The index of a column of so many cells, with what is here of it.
+
+        It takes over what other states of the store have, if they have no reader.
+        """
         file = store.folder / INDEX_DIR / path
         index = self.indexes.get(file)
         if index is None or len(index.words) != max(1, n) or not file.exists():
             if index is not None:
                 self._forget(index)
             index = self.indexes[file] = WritableIndex(file, n)
-            self._take_over(store, path, index)
-        index.is_open = True
+            # a state that has grown has all shards of the state before, and more
+            for folder in [one for one in self.folders if one not in self._open_folders]:
+                other = self.indexes.get(folder / INDEX_DIR / path)
+                if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
+                    index.adopt(other)
         return index
 
-    def _take_over(self, store: CachedStore, path: str, index: WritableIndex) -> None:
-        """Take over what other states of the store have of a column, if they have no reader.
-
-        A state that has grown has all shards of the state before, and more. Chunks that are taken
-        over are compared with their checksums before they are read, like all that an earlier
-        process has left here.
-        """
-        for folder in [one for one in self.folders if one not in self._open_folders]:
-            other = self.indexes.get(folder / INDEX_DIR / path)
-            if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
-                cells = other.movable()
-                cells = cells[cells < len(index.words)]
-                index.adopt(other, cells[index.words[cells] == 0])
-
     def take(
-        self, column: CachedColumn, cuts: list[Cut], past: float, needed_after: float
+        self, column: FetchedColumn, cells: np.ndarray, past: float, needed_after: float = -1.0
     ) -> list[Job] | None:
-        """Jobs that bring chunks (see `CachedColumn.cut`), whose slots are theirs from now on.
+        """Jobs that bring cells of open shards, which are coming, and have slots, from now on.
 
         What was announced for before `past` has been read. Chunks are evicted for them only if they
         are needed after `needed_after`. None: there is no room for all.
         """
+        jobs = column.jobs(cells)
+        if not jobs:
+            return []
+        cells = np.concatenate([job.cells for job in jobs])
+        sizes = np.concatenate([job.sizes for job in jobs])
         index = column.index
-        cells = np.concatenate([part.cells for part in cuts])
-        sizes = np.concatenate([part.sizes for part in cuts])
-        is_of_another_state = (index.words[cells] != 0) & (index.sizes[cells] != sizes)
-        self.evict(index, cells[is_of_another_state])
-        is_new = index.words[cells] == 0
-        index.is_coming[cells] = True
-        found = self._room(slots(sizes[is_new]), past, needed_after)
+        self._evict(index, index.replaced(cells, sizes))
+        is_new = index.begin(cells, sizes)
+        found = self._room(index.slots(cells[is_new]), past, needed_after)
         if found is None:
-            index.is_coming[cells] = False
+            index.abandon(cells)
             return None
-        index.sizes[cells] = sizes
-        positions = positions_of(index.words[cells])
+        positions = index.positions(cells)
         positions[is_new] = found
-        ends = np.cumsum([len(part.cells) for part in cuts])
-        slots_of_cuts = np.split(positions, ends[:-1])
-        jobs = [Job(column, *both) for both in zip(cuts, slots_of_cuts, strict=True)]
+        ends = np.cumsum([len(job.cells) for job in jobs])
+        for job, of_job in zip(jobs, np.split(positions, ends[:-1]), strict=True):
+            job.positions = of_job
         self._jobs |= {*jobs}
         return jobs
 
@@ -201,58 +212,47 @@ class Inventory:
         """The chunks of a job that came are there; the others are not any more."""
         self._jobs.remove(job)
         index = job.column.index
-        index.is_coming[job.cells] = False
         is_gone = job.is_missing | job.is_void
-        index.publish(job.cells[~is_gone], job.positions[~is_gone], tick)
-        if is_gone.any():
-            gone = job.cells[is_gone]
-            index.clear(gone)
-            self.slab.give_back(job.positions[is_gone], index.slots(gone))
+        index.settle(job.cells, job.positions, is_gone, tick)
+        self.slab.give_back(job.positions[is_gone], index.slots(job.cells[is_gone]))
 
     def _room(self, sizes: np.ndarray, past: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""
-        wanted = sizes.tolist()
-        total = sum(wanted)
-        while True:
-            found = self.slab.take(wanted)
-            if found is not None:
-                return found
-            missing = max(total - self.slab.free_bytes, self.limit // EVICT_SHARE)
-            if not self._evict(missing, total - self.slab.free_bytes, past, needed_after):
+        while (found := self.slab.take(sizes.tolist())) is None:
+            least = int(sizes.sum()) - self.slab.free_bytes
+            if not self._make_room(least, past, needed_after):
                 return None
+        return found
 
-    def _evict(self, wanted: int, least: int, past: float, needed_after: float) -> bool:
-        """Evict so many bytes, of those that are needed last; whether that was any, and enough."""
-        indexes = list(self.indexes.values())
-        found: list[tuple[np.ndarray, np.ndarray]] = []
-        for index in indexes:
-            cells = index.movable()
-            uses = np.full(len(cells), NO_READER)
-            if index.is_open:
-                uses = index.times.order(cells, past)
-            chosen = uses > needed_after
-            found.append((cells[chosen], uses[chosen]))
+    def _make_room(self, least: int, past: float, needed_after: float) -> bool:
+        """Evict what is needed last, so many bytes or more; whether there was any, and enough."""
+        found = [index.evictable(past, needed_after) for index in self.indexes.values()]
         if not found:
             return False
-        cells, uses = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        owners = np.repeat(np.arange(len(found)), [len(cells) for cells, _ in found])
-        taken = np.concatenate(
-            [i.slots(cells) for i, (cells, _) in zip(indexes, found, strict=True)]
-        )
+        cells, uses, taken = map(np.concatenate, zip(*found, strict=True))
         if not len(cells) or taken.sum() < least:
             return False
-        victims = choose_victims(uses, taken, wanted)
-        for number in np.unique(owners[victims]).tolist():
-            self.evict(indexes[number], cells[victims[owners[victims] == number]])
+        owners = np.repeat(np.arange(len(found)), [len(part) for part, *_ in found])
+        victims = choose_victims(uses, taken, max(least, self.limit // EVICT_SHARE))
+        for index, gone in self._by_index(owners[victims], cells[victims]):
+            self._evict(index, gone)
         return True
 
-    def evict(self, index: WritableIndex, cells: np.ndarray) -> None:
+    def _evict(self, index: WritableIndex, cells: np.ndarray) -> None:
         """Evict chunks: readers see it before their slots are taken by others."""
-        self._count_evicted(index, cells)
+        self.evicted_bytes += int(index.sizes[cells].sum())
         self.slab.give_back(index.clear(cells), index.slots(cells))
 
-    def _count_evicted(self, index: WritableIndex, cells: np.ndarray) -> None:
-        self.evicted_bytes += int(index.sizes[cells].sum())
+
+def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
+    """The chunks to evict, so that `wanted` bytes are free: indices, int64.
+
+    `next_use` is when each is needed next, float64 `(n,)`, `n_bytes` what it takes, int64 `(n,)`.
+    They are the fewest of those needed last; all, if it is not enough.
+    """
+    order = np.argsort(-next_use, kind="stable")
+    total = np.cumsum(n_bytes[order])
+    return order[: int(np.searchsorted(total, wanted)) + 1]
 
 
 def _slots_of(job: Job) -> tuple[np.ndarray, np.ndarray]:

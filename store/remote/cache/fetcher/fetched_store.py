@@ -1,12 +1,13 @@
-"""The files of one cached store: offsets, checksums and the id table, fetched whole.
+"""The files of one store at an address: offsets, checksums and the id table, fetched whole.
 
-Columns have no files: their chunks are in the slab, and `cached_column` fetches them.
+Columns have no files: their chunks are in the slab, and `fetched_column` fetches them.
 """
 
 import asyncio
 import hashlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,20 +20,13 @@ from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_m
 from store.read.arrays.array import Array
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
-from store.remote.cache.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
-from store.remote.cache.slab import BLOCK, write_at
+from store.remote.cache.chunk_index import BLOCK, CHUNK_MARGIN, index_bytes, n_cells
+from store.remote.cache.fetcher.slab import write_at
 from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
 from store.remote.pushed import IN_BUCKET, Sums, record_in, sums_in
 
-__all__ = [
-    "INDEX_DIR",
-    "SOURCE_NAME",
-    "CachedStore",
-    "is_state_of",
-    "make_folder",
-    "state_digest",
-]
+__all__ = ["INDEX_DIR", "FetchedStore", "is_state_of", "state_digest"]
 
 INDEX_DIR = "index"
 SOURCE_NAME = 16  # characters of a folder's name
@@ -95,7 +89,7 @@ def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
         return False
 
 
-class CachedStore:
+class FetchedStore:
     """A store at an address, and its folder in the cache, made if it is not there.
 
     `group` has the bytes of its `zarr.json`.
@@ -112,8 +106,6 @@ class CachedStore:
         What its folder takes on the disk, once everything has been read.
     portion_bytes
         Of the largest chunk in all its planes, which one read needs together.
-    n_users
-        Readers that have it open.
     """
 
     def __init__(self, url: str, source: Objects, folder: Path, group: bytes) -> None:
@@ -131,7 +123,6 @@ class CachedStore:
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
         self.fixed_bytes = self._fixed_bytes()
         self.portion_bytes = self._portion_bytes()
-        self.n_users = 0
 
     def stored(self, path: str) -> StoredArray:
         """An array of the store; raises NotFoundError."""
@@ -194,8 +185,9 @@ class CachedStore:
         the address, its chunks would be taken for those of this one.
         """
         self._whole.discard(path)  # what is refused is no one's to read
+        fetch = partial(self._fetch_whole, self.stored(path))
         try:
-            await asyncio.to_thread(self._fetch_whole, path)
+            await asyncio.to_thread(again, fetch)
         except CorruptError:
             await self.check_same()
             raise
@@ -203,22 +195,17 @@ class CachedStore:
             await self.check_same()
         self._whole.add(path)
 
-    def _fetch_whole(self, path: str) -> None:
-        """Fetch the files of a small array.
+    def _fetch_whole(self, array: StoredArray) -> None:
+        """Fetch the files of a small array, and check them.
 
         Each in one request: an append to the store replaces them, by longer ones that begin alike.
         """
-        array = self.stored(path)
-
-        def fetch() -> None:
-            for shard in range(array.n_shards):
-                key = array.layout.shard_path(shard)
-                # it may have grown since
-                most = max(SMALL_BYTES, 2 * _small_bytes(array, shard))
-                self._write_whole(key, self.source.get(key, most))
-            self._check_whole(array)
-
-        again(fetch)
+        for shard in range(array.n_shards):
+            key = array.layout.shard_path(shard)
+            # it may have grown since
+            most = max(SMALL_BYTES, 2 * _small_bytes(array, shard))
+            self._write_whole(key, self.source.get(key, most))
+        self._check_whole(array)
 
     def _write_whole(self, key: str, data: bytes) -> None:
         """Put a file in place, whole or not at all."""

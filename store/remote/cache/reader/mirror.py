@@ -1,9 +1,8 @@
-"""The reader's side of a mirror: asks the fetching process of the node for chunks.
+"""What a reader says to the fetching process of its node, which it starts if there is none.
 
-There is one such process for a cache directory. Whoever needs it first starts it, with
-`python -m store.remote.cache.fetcher`; it ends when nobody is connected. A reader of another
-process, forked or spawned, has connections of its own, one for each thread. If the process dies,
-the next request starts another. Nothing here knows the network, nor imports what does.
+There is one such process for a cache directory, which ends when nobody is connected. A reader of
+another process, forked or spawned, has connections of its own, one for each thread. If the process
+dies, the next request starts another. Nothing here knows the network, nor imports what does.
 """
 
 import fcntl
@@ -26,25 +25,14 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.remote.cache.location import check_ours, prepare_dir
+from store.remote.cache.location import LOCK_FILE, prepare_dir, socket_address
 from store.remote.cache.messages import PROTOCOL, pack, receive
 from store.remote.objects.address import SETTINGS, TIMEOUT_VARIABLE, source_settings
 from store.remote.objects.retry import limit_of
 from store.reports import size_text
 
-__all__ = [
-    "LOCK_FILE",
-    "SLAB_FILE",
-    "SOCKET_FILE",
-    "STORES_DIR",
-    "Mirror",
-    "socket_address",
-]
+__all__ = ["Mirror"]
 
-LOCK_FILE = "fetcher.lock"
-SOCKET_FILE = "fetcher.socket"
-SLAB_FILE = "chunks"
-STORES_DIR = "stores"
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 START_ANSWER_S = 180.0  # until it has counted what is in the cache
 MORE_S = 60.0  # until a request is answered, beside what those to the object store may take
@@ -254,17 +242,6 @@ def _checked(reply: dict[str, Any]) -> dict[str, Any]:
     raise kind(reply["message"])
 
 
-@contextmanager
-def socket_address(cache_dir: Path) -> Iterator[str]:
-    """Where the fetching process listens: short, as a socket's path has at most 107 bytes."""
-    fd = os.open(cache_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        check_ours(cache_dir, fd)  # so nobody else has a socket in it, or comes to ours
-        yield f"/proc/self/fd/{fd}/{SOCKET_FILE}"
-    finally:
-        os.close(fd)
-
-
 def connect(cache_dir: Path) -> socket.socket:
     """A connection to the fetching process of a cache directory, started if there is none.
 
@@ -313,7 +290,7 @@ def _start(cache_dir: Path) -> None:
     """Start a fetching process; it leaves this one's session, and its log is in the directory."""
     # -P: modules in the directory in which a reader happens to work are none of ours
     command = [sys.executable, "-P", "-m", "store.remote.cache.fetcher", str(cache_dir)]
-    package = Path(__file__).resolve().parent.parent.parent
+    package = Path(errors.__file__).resolve().parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     # each reader sends its own settings: none of them may come from whoever was first
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}

@@ -1,17 +1,11 @@
-"""The fetching process of a cache directory: `python -m store.remote.cache.fetcher DIRECTORY`.
+"""What answers the readers of a cache directory, until nobody has been connected for a while.
 
-Readers start it; the one that gets the lock stays, listens on a socket in the directory, and ends
-when nobody has been connected for a while. It alone talks to object stores and writes the cache.
-What it leaves when it is killed is a socket's name and files that the next one counts and checks.
+It alone talks to object stores and writes the cache.
 """
 
 import asyncio
-import fcntl
-import gc
 import os
-import resource
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -25,51 +19,27 @@ import numpy as np
 from store.errors import DamagedItemsError, FormatError, StoreError, VersionError
 from store.format.manifest import GROUP_FILE
 from store.format.ranges import chunks_touched
-from store.remote.cache.cached_column import CachedColumn
-from store.remote.cache.cached_store import CachedStore, state_digest
-from store.remote.cache.chunk_index import CHUNK_MARGIN
-from store.remote.cache.eviction import Uses
-from store.remote.cache.fetch_queue import FetchQueue, Ticket
-from store.remote.cache.fetcher_client import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
-from store.remote.cache.inventory import BASE_BYTES
+from store.remote.cache.chunk_index import CHUNK_MARGIN, n_cells
+from store.remote.cache.fetcher.fetch_queue import FetchQueue, Ticket
+from store.remote.cache.fetcher.fetched_column import FetchedColumn
+from store.remote.cache.fetcher.fetched_store import FetchedStore, state_digest
+from store.remote.cache.fetcher.inventory import BASE_BYTES, Inventory
+from store.remote.cache.fetcher.use_times import Uses
+from store.remote.cache.location import SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.cache.messages import PROTOCOL, pack, receive_from
 from store.remote.objects.address import source_name
 from store.remote.objects.faults import disk_fault
 from store.remote.objects.objects import Objects, open_objects
 from store.system import FETCHER_THREADS
 
-__all__ = ["Server", "listen", "main"]
+__all__ = ["Server", "listen"]
 
 IDLE_S = 2.0  # without a connection
 N_BACKLOG = 512
 POLL_S = 0.25
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
-LOG_FILE = "fetcher.log"
-MAX_LOG_BYTES = 1024 * 1024
 LEAST_PORTIONS = 4
 PORTION_BYTES = 32 * 1024 * 1024
-
-
-def main(argv: list[str]) -> int:
-    """Become the fetching process, unless there is one."""
-    directory = Path(argv[0])
-    lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 0
-    listener = listen(directory)
-    # the lock goes on in the child; whoever started us reads what it says until it has a log
-    if os.fork():
-        os._exit(0)  # at once: a reader waits, and the interpreter takes .1 s to end
-    _raise_file_limit()
-    server = Server(directory, listener)
-    _detach(directory)
-    # what is imported stays: to look through it again and again takes a tenth
-    gc.freeze()
-    # at the end the lock goes too: not after threads that still wait for an answer
-    server.run(then=lambda: os._exit(0))
-    return 0
 
 
 def listen(directory: Path) -> socket.socket:
@@ -81,25 +51,6 @@ def listen(directory: Path) -> socket.socket:
         listener.bind(address)
     listener.listen(N_BACKLOG)
     return listener
-
-
-def _detach(directory: Path) -> None:
-    """Write to the log from now on, behind what earlier processes wrote, unless that is much."""
-    log = os.open(directory / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    if os.fstat(log).st_size > MAX_LOG_BYTES:
-        os.ftruncate(log, 0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for fd, stream in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(fd, stream)
-    os.close(null)
-    os.close(log)
-
-
-def _raise_file_limit() -> None:
-    """Use as many descriptors as the system allows: each thread of a reader takes one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Server:
@@ -120,11 +71,13 @@ class Server:
         self.loop = asyncio.new_event_loop()
         self.is_over = asyncio.Event()
         self.sessions: set[_Session] = set()
-        self.stores: dict[str, CachedStore] = {}  # by the digests of their states
+        self.stores: dict[str, FetchedStore] = {}  # by the digests of their states
+        self.columns: dict[tuple[FetchedStore, str], FetchedColumn] = {}
         self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
-        self.cache = FetchQueue(directory, self.default_limit)
+        self.inventory = Inventory(directory, self.default_limit)
+        self.queue = FetchQueue(self.inventory)
 
     def run(self, then: Callable[[], None] = lambda: None) -> None:
         """Answer until nobody has been connected for `IDLE_S`; `then` is called at the end."""
@@ -137,9 +90,9 @@ class Server:
             then()
 
     async def _serve(self) -> None:
-        fetching = self.loop.create_task(self.cache.run())
+        fetching = self.loop.create_task(self.queue.run())
         listening = await asyncio.start_unix_server(
-            self._talk, sock=self.listener, backlog=N_BACKLOG
+            lambda *streams: _Session(self, *streams).run(), sock=self.listener, backlog=N_BACKLOG
         )
         last_used = time.monotonic()
         while self._is_reachable() and time.monotonic() < last_used + IDLE_S:
@@ -157,9 +110,6 @@ class Server:
         listening.close()
         fetching.cancel()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _Session(self, reader, writer).run()
-
     def _is_reachable(self) -> bool:
         """Whether our socket is where readers look: else somebody has removed the directory, and
         in the one that has its name now another process may fetch."""
@@ -171,7 +121,7 @@ class Server:
         """End at once, as if it was killed; from any thread."""
         self.loop.call_soon_threadsafe(self.is_over.set)
 
-    async def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> CachedStore:
+    async def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> FetchedStore:
         """The store of a source: as it is now, or the committed state of a digest."""
         name = await asyncio.to_thread(source_name, url, settings)
         known, source = self.sources.get(name, ({}, None))
@@ -195,35 +145,50 @@ class Server:
                     f"{url}: expected the state that was opened, found another one; "
                     "open the store again"
                 )
-            store = CachedStore(url, source, folder, group)
-            self.cache.open_store(store)
+            store = FetchedStore(url, source, folder, group)
+            self.inventory.open_store(store)
+            self.queue.tell_of_room()
             self.stores[digest] = store
         store = self.stores[digest]
         store.keep_group()
         store.source = source  # with the newest of credentials that are renewed
-        store.n_users += 1
         return store
 
     def _close_unused(self) -> None:
+        used = {session.store for session in self.sessions}
         for digest, store in list(self.stores.items()):
-            if not store.n_users:
-                self.cache.close_store(store)
+            if store not in used:
+                self.columns = {of: one for of, one in self.columns.items() if of[0] is not store}
+                self.inventory.close_store(store.folder)
                 del self.stores[digest]
 
-    def set_limit(self) -> None:
-        """Take the smallest limit of those connected."""
-        limit = self.smallest_limit()
-        if limit != self.cache.limit:
-            self.cache.set_limit(limit)
+    async def column(self, store: FetchedStore, path: str) -> FetchedColumn:
+        """A column of an open store, whose chunks are counted from now on."""
+        of = store, path
+        if of not in self.columns:
+            array = store.stored(path)
+            if array.column is None:
+                raise ValueError(f"expected a column, found {path!r:.200}")
+            await store.need_whole(array.checksums.layout.path)
+            if of not in self.columns:
+                index = self.inventory.index_of(store, path, n_cells(array))
+                self.columns[of] = FetchedColumn(store, array, index)
+        return self.columns[of]
+
+    def set_limit(self, limit: int) -> None:
+        """Have the cache take so many bytes; what is too much goes at once."""
+        if limit != self.inventory.limit:
+            self.inventory.resize(limit)
+            self.queue.tell_of_room()
 
     def smallest_limit(self) -> int:
         """Of those connected."""
         limits = [session.limit for session in self.sessions if session.limit is not None]
         return min(limits, default=self.default_limit)
 
-    def portion_bytes(self, store: CachedStore) -> int:
+    def portion_bytes(self, store: FetchedStore) -> int:
         """What a reader may ask for at a time, now: at least the largest chunk."""
-        room = max(self.cache.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
+        room = max(self.inventory.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
         return max(store.portion_bytes, min(PORTION_BYTES, room))
 
     def fixed_bytes(self) -> int:
@@ -238,12 +203,12 @@ class _Session:
         self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.server = server
-        self.cache = server.cache
+        self.queue = server.queue
         self.reader = reader
         self.writer = writer
         self.limit: int | None = None
         self.is_alive = True
-        self.store: CachedStore | None = None
+        self.store: FetchedStore | None = None
         self.ticket: Ticket | None = None
         self.offset: float | None = None
 
@@ -270,11 +235,9 @@ class _Session:
         self.is_alive = False
         self._release()
         self.writer.close()
-        if self.store is not None:
-            self.store.n_users -= 1
         self.server.sessions.remove(self)
         if self.limit is not None and self.server.sessions:
-            self.server.set_limit()
+            self.server.set_limit(self.server.smallest_limit())
 
     async def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
         try:
@@ -312,7 +275,7 @@ class _Session:
                 f"{store.url}{others}, found {found:,}"
             )
         self.limit = limit
-        server.set_limit()
+        server.set_limit(server.smallest_limit())
         return {
             "root": str(store.root),
             "digest": store.folder.name,
@@ -320,7 +283,7 @@ class _Session:
         }
 
     async def _do(
-        self, store: CachedStore, message: dict[str, Any], numbers: np.ndarray
+        self, store: FetchedStore, message: dict[str, Any], numbers: np.ndarray
     ) -> dict[str, Any]:
         """What a `Mirror` asks for."""
         path = message.get("array", "")
@@ -328,53 +291,53 @@ class _Session:
             case "done":
                 self._release()
             case "stats":
-                return {"stats": vars(self.cache.stats())}
+                return {"stats": self.queue.stats()}
             case "bytes":
                 return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
             case "files":
                 await store.need_whole(path, again=bool(message["again"]))
             case "index":
-                column = await self.cache.column(store, path)
+                column = await self.server.column(store, path)
                 return {"file": str(column.index.path)}
             case "need":
-                column = await self.cache.column(store, path)
-                return await self._need(store, column, message, numbers)
+                column = await self.server.column(store, path)
+                return await self._need(column, message, numbers)
             case "want":
-                column = await self.cache.column(store, path)
+                column = await self.server.column(store, path)
                 self._want(column, float(message["now"]), numbers)
             case other:
                 raise ValueError(f"expected a request that is known, found {other!r:.40}")
         return {}
 
     async def _need(
-        self, store: CachedStore, column: CachedColumn, message: dict[str, Any], runs: np.ndarray
+        self, column: FetchedColumn, message: dict[str, Any], runs: np.ndarray
     ) -> dict[str, Any]:
         cells = _expand(runs, len(column.index.words))
         self._release()
-        portion = self.server.portion_bytes(store)
+        portion = self.server.portion_bytes(column.store)
         fits = len(cells) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
         if fits:
             if message["doubted"]:
                 column.index.doubt(cells)
             is_announced = bool(message["announced"])
-            self.ticket = await self.cache.need(column, cells, is_announced=is_announced)
+            self.ticket = await self.queue.need(column, cells, is_announced=is_announced)
         return {"portion_bytes": portion, "fits": fits}
 
     def _release(self) -> None:
         """What was asked for before is copied."""
         if self.ticket is not None:
-            self.cache.release(self.ticket)
+            self.queue.release(self.ticket)
             self.ticket = None
 
-    def _want(self, column: CachedColumn, now: float, numbers: np.ndarray) -> None:
+    def _want(self, column: FetchedColumn, now: float, numbers: np.ndarray) -> None:
         cells, when, again = numbers.reshape(-1, 3).T
         n = len(column.index.words)
         if len(cells) and not (cells.min() >= 0 and cells.max() < n):
             raise ValueError(f"expected cells from 0 to {n}, found others")
         if self.offset is None:
-            self.offset = self.cache.start_clock(now)
+            self.offset = self.queue.start_clock(now)
         uses = Uses(cells, when + self.offset, again + self.offset)
-        self.cache.want(column, uses, now + self.offset, lambda: self.is_alive)
+        self.queue.want(column, uses, now + self.offset, lambda: self.is_alive)
 
 
 def _left_group(folder: Path, name: str, url: str) -> bytes:
@@ -401,10 +364,3 @@ def _default_limit(directory: Path) -> int:
     disk = os.statvfs(directory)
     taken = sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
     return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except OSError as error:
-        sys.exit(f"{error.filename or sys.argv[1]}: {error.strerror}")

@@ -1,0 +1,212 @@
+"""The index of an array in the process that writes it, and what it alone knows of the chunks.
+
+The state of a chunk is written here alone, so one rule is kept here alone: a cell has a slot in the
+slab if and only if its word is not 0, or it is coming.
+"""
+
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from store.remote.cache.chunk_index import (
+    BLOCK,
+    CELL_BYTES,
+    HEADER_BYTES,
+    SLOT_BITS,
+    UNCHECKED,
+    are_here,
+    index_bytes,
+    parts_of,
+    positions_of,
+)
+from store.remote.cache.fetcher.slab import slots
+from store.remote.cache.fetcher.use_times import NO_READER, UseTimes
+
+__all__ = ["WritableIndex"]
+
+
+class WritableIndex:
+    """What is known of the chunks of a column; all cells are int64 `(n,)`.
+
+    The file is always a new one. What an earlier process has left in the one before is taken over,
+    marked as unchecked; readers that have mapped that one find that no chunk is there any more.
+
+    Parameters
+    ----------
+    n
+        Cells; None: as many as the file has that is there.
+
+    Attributes
+    ----------
+    words, sizes
+        See `parts_of`.
+    times
+        When the chunks are needed.
+    pins
+        int32: requests that wait for it, or whose reader is copying it.
+    is_coming
+        bool: it is being fetched or checked, by a job that has its slot.
+    was_here
+        bool: it had been fetched before.
+    is_open
+        Whether its store is being read.
+    """
+
+    def __init__(self, path: Path, n: int | None = None) -> None:
+        self.path = path
+        was_whole, words, sizes = parts_of(_mapped(path))
+        n = max(1, len(words) if n is None else n)
+        new = path.with_name(f"{path.name}.new")
+        path.parent.mkdir(exist_ok=True)
+        self._is_whole, self.words, self.sizes = parts_of(_created(new, index_bytes(n)))
+        if len(words) == n:
+            self.words[:] = np.where(words, words | UNCHECKED, 0)
+            self.sizes[:] = sizes
+        new.replace(path)
+        was_whole[:] = 0
+        words[:] = 0
+        self.times = UseTimes(self.sizes)
+        self.pins = np.zeros(n, np.int32)
+        self.is_coming = np.zeros(n, bool)
+        self.was_here = np.zeros(n, bool)
+        self.is_open = False
+        self._n_here = 0
+        self._n_chunks = -1
+
+    def open(self, n_chunks: int) -> None:
+        """It is read from now on, and whole when so many chunks are here."""
+        self._n_chunks = n_chunks
+        self.is_open = True
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        self.is_open = False
+
+    def are_here(self, cells: np.ndarray) -> np.ndarray:
+        """Whether they may be read: bool `(n,)`."""
+        return are_here(self.words[cells])
+
+    def missing(self, cells: np.ndarray) -> np.ndarray:
+        """Those of some cells that cannot be read yet, and that nobody fetches."""
+        return cells[~self.are_here(cells) & ~self.is_coming[cells]]
+
+    def kept(self) -> np.ndarray:
+        """The cells that have a slot, but for those of jobs."""
+        return np.flatnonzero((self.words != 0) & ~self.is_coming)
+
+    def movable(self) -> np.ndarray:
+        """The cells whose slots may be taken by others."""
+        return np.flatnonzero((self.words != 0) & ~self.is_coming & (self.pins == 0))
+
+    def evictable(
+        self, past: float, needed_after: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The movable cells that are needed after some time, when, and the bytes of their slots.
+
+        What was announced for before `past` has been read.
+        """
+        cells = self.movable()
+        uses = self.times.order(cells, past) if self.is_open else np.full(len(cells), NO_READER)
+        is_later = uses > needed_after
+        cells = cells[is_later]
+        return cells, uses[is_later], self.slots(cells)
+
+    def slots(self, cells: np.ndarray) -> np.ndarray:
+        """Bytes of the slots of chunks, int64 `(n,)`."""
+        return slots(self.sizes[cells].astype(np.int64))
+
+    def positions(self, cells: np.ndarray) -> np.ndarray:
+        """Where the slots of cells begin in the slab, int64 `(n,)`; 0 of those without one."""
+        return positions_of(self.words[cells])
+
+    def replaced(self, cells: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Those of some cells that have chunks of other sizes, of another state of the store."""
+        return cells[(self.words[cells] != 0) & (self.sizes[cells] != sizes)]
+
+    def pin(self, cells: np.ndarray) -> None:
+        """Have cells, each once, keep their slots until they are unpinned as often."""
+        self.pins[cells] += 1
+
+    def unpin(self, cells: np.ndarray) -> None:
+        """Undo `pin`."""
+        self.pins[cells] -= 1
+
+    def begin(self, cells: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """A job brings cells; returns which need a slot for it, bool `(n,)`: others have theirs."""
+        self.is_coming[cells] = True
+        self.sizes[cells] = sizes
+        return self.words[cells] == 0
+
+    def abandon(self, cells: np.ndarray) -> None:
+        """Undo `begin`: there are no slots."""
+        self.is_coming[cells] = False
+
+    def settle(
+        self, cells: np.ndarray, positions: np.ndarray, is_gone: np.ndarray, tick: int
+    ) -> None:
+        """A job has ended: tell readers which chunks have come, at a tick, and which are gone."""
+        self.is_coming[cells] = False
+        came = cells[~is_gone]
+        self.words[came] = positions[~is_gone] // BLOCK | tick << SLOT_BITS
+        self.was_here[came] = True
+        self._count(len(came))
+        self.clear(cells[is_gone])
+
+    def doubt(self, cells: np.ndarray) -> None:
+        """Have chunks that are here be compared with their checksums before they are read."""
+        here = cells[self.are_here(cells)]
+        self._count(-len(here))
+        self.words[here] |= UNCHECKED
+
+    def clear(self, cells: np.ndarray) -> np.ndarray:
+        """Tell readers that chunks are gone; the positions that are free after this."""
+        words = self.words[cells]
+        self._count(-int(are_here(words).sum()))
+        self.words[cells] = 0
+        self.times.end_ahead(cells)
+        return positions_of(words)
+
+    def adopt(self, other: "WritableIndex") -> None:
+        """Take over what another state of the store has, of chunks that are not here.
+
+        They are compared with their checksums before they are read, like all that an earlier
+        process has left.
+        """
+        cells = other.movable()
+        cells = cells[cells < len(self.words)]
+        cells = cells[self.words[cells] == 0]
+        words = other.words[cells]
+        self.sizes[cells] = other.sizes[cells]
+        other.clear(cells)
+        self.words[cells] = words | UNCHECKED
+
+    def forget(self) -> None:
+        """Tell readers that nothing is there, and remove the file."""
+        self._is_whole[0] = 0
+        self.words[:] = 0
+        self.path.unlink(missing_ok=True)
+
+    def _count(self, n: int) -> None:
+        self._n_here += n
+        self._is_whole[0] = self._n_here == self._n_chunks
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """The bytes of an index, to be changed; of one without cells if no file there is ours."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        n_bytes = os.fstat(file.fileno()).st_size
+        if n_bytes > HEADER_BYTES and (n_bytes - HEADER_BYTES) % CELL_BYTES == 0:
+            return np.frombuffer(mmap.mmap(file.fileno(), n_bytes), np.uint8)
+    return np.zeros(HEADER_BYTES, np.uint8)
+
+
+def _created(path: Path, n_bytes: int) -> np.ndarray:
+    """The bytes of a new file of zeros, to be changed; raises OSError if the disk is full."""
+    path.touch(0o600)
+    with path.open("w+b") as file:
+        # a write to a map could not say that there is no room
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+        return np.frombuffer(mmap.mmap(file.fileno(), n_bytes), np.uint8)

@@ -1,0 +1,134 @@
+"""Copies of chunks in the cache, which others evict at any time.
+
+The index of an array says where its chunks are in the slab. It is read before and after a copy: if
+it says the same, what was copied are these chunks, whatever was evicted meanwhile.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from store.errors import CorruptError, DamagedItemsError, UnreachableError
+from store.format.codecs import parse_codec
+from store.format.contents import StoredArray
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.compressed_array import CompressedArray
+from store.read.arrays.mapped_file import MappedFile
+from store.read.directory import StoreDirectory
+from store.remote.cache.chunk_index import ChunkIndex, are_here, cells_of_chunks, positions_of
+from store.remote.cache.location import SLAB_FILE
+from store.remote.cache.reader.mirror import Mirror
+
+__all__ = ["ATTEMPTS", "CacheState", "Chunks", "CompressedChunks", "Evicted", "Seen"]
+
+ATTEMPTS = 20  # of reading what others have evicted or removed under us
+
+
+class Evicted(Exception):
+    """A chunk was evicted while it was copied."""
+
+
+class CacheState:
+    """What a fetching process has made known of an array: its index, and the slab, mapped."""
+
+    def __init__(self, index: Path, slab: Path) -> None:
+        self.index = ChunkIndex(index)
+        self.slab = MappedFile(slab)
+        self.memory = self.slab.bytes
+
+
+class Seen(NamedTuple):
+    """What the index said of some cells before they are copied: their chunks are here.
+
+    `positions`, int64 `(n,)`, are where they begin in the slab.
+    """
+
+    state: CacheState
+    cells: np.ndarray
+    words: np.ndarray
+    positions: np.ndarray
+
+    def is_unchanged(self) -> bool:
+        """Whether the index still says so: what was copied meanwhile are these chunks."""
+        index = self.state.index
+        return bool((index.words[self.cells] == self.words).all()) and index.is_current()
+
+
+class Chunks:
+    """Where the chunks of an array are: `state`, as it was known last; None: nothing is known."""
+
+    def __init__(self, mirror: Mirror, array: StoredArray) -> None:
+        self.mirror = mirror
+        self.layout = array.layout
+        self.state: CacheState | None = None
+
+    def current(self) -> CacheState:
+        """What is known, asked for again if another fetching process has taken over."""
+        known = self.state  # another thread may forget it
+        if known is not None and known.index.is_current():
+            return known
+        for n in range(ATTEMPTS):
+            if n or known is not None:  # perhaps it writes into a directory that was removed
+                self.mirror.drop_link()
+            file = self.mirror.index_of(self.layout.path)
+            with suppress(FileNotFoundError):  # another process has taken its place just now
+                self.state = found = CacheState(file, self.mirror.cache_dir / SLAB_FILE)
+                return found
+        raise UnreachableError(
+            f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
+            "the store again"
+        )
+
+    def look(self, cells: np.ndarray) -> Seen | None:
+        """What the index says of cells; None: some cannot be copied now."""
+        # if another process has taken over, its words are 0, or its file has lost its name
+        state = self.state or self.current()
+        words = state.index.words[cells]
+        if not are_here(words).all():
+            return None
+        positions = positions_of(words)
+        sizes = state.index.sizes[cells] if self.layout.codec else self.layout.chunk_bytes
+        if (positions + sizes).max(initial=0) > len(state.memory):  # the slab has grown
+            self.state = None
+            return None
+        return Seen(state, cells, words, positions)
+
+    def copy(self, cell: int) -> bytes:
+        """The bytes of a chunk; raises Evicted."""
+        state = self.current()
+        words = state.index.words[[cell]]
+        position = int(positions_of(words)[0])
+        found = state.memory[position : position + int(state.index.sizes[cell])].tobytes()
+        if not are_here(words)[0] or state.index.words[cell] != words[0]:
+            raise Evicted
+        return found
+
+
+class CompressedChunks(CompressedArray):
+    """Decodes copies of compressed chunks: decoders in C trust what they have read before.
+
+    What they make of a chunk is kept, so it must be certain that it is of this chunk.
+    """
+
+    def __init__(
+        self, directory: StoreDirectory, array: StoredArray, cache: ChunkCache, chunks: Chunks
+    ) -> None:
+        super().__init__(directory, array, 0, None, cache)
+        self.chunks = chunks
+
+    def open_shards(self, numbers: object) -> None:
+        """Open nothing: there are no shards here."""
+
+    def fill_chunk(self, plane: int, chunk: int, out: np.ndarray) -> None:
+        (cell,) = cells_of_chunks(self.array, np.array([chunk]), np.array([plane])).tolist()
+        data = memoryview(self.chunks.copy(cell))
+
+        def where() -> str:
+            return f"array {self.layout.path!r}, chunk {chunk}"
+
+        try:
+            parse_codec(self.layout.codec).decode(data, out, where)
+        except CorruptError as error:
+            raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
