@@ -237,6 +237,14 @@ def late(key, data):
     return data
 
 
+def test_a_check_goes_on_where_the_cache_has_less_room_by_then(served):
+    """Another reader has a smaller limit: what was asked for at a time is too much now."""
+    column = served.open().reader.column("split")
+    small = served.open(least_limit(served))
+    assert column.mirror.portion_bytes > small.mirror.portion_bytes
+    assert [*column.faults(0, column.layout.n_chunks(column.n_items))] == []
+
+
 def test_an_error_of_the_server_is_the_readers(served):
     """By its name, for the read that met it; the next one may succeed."""
     store = served.open()
