@@ -14,6 +14,7 @@ from pushing import push
 from store import NotFoundError, StoreError, TraceStore
 from store.remote.cache.location import prepare_dir
 
+ROOT = Path(__file__).parents[3]
 READER = """
 import sys
 from store import TraceStore
@@ -62,6 +63,8 @@ def test_it_comes_with_the_first_reader_and_goes_with_the_last(url, rows, tmp_pa
     with subprocess.Popen(command, **pipes) as reader:
         assert "label" in reader.stdout.readline()
         (process,) = fetchers(cache_dir)
+        # it is of the package that its reader has, wherever that lies
+        assert f"\0PYTHONPATH={ROOT}".encode() in Path(f"/proc/{process}/environ").read_bytes()
         reader.kill()
     os.kill(process, signal.SIGKILL)
     wait_until(lambda: not fetchers(cache_dir))

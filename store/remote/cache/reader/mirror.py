@@ -290,8 +290,8 @@ def _start(cache_dir: Path) -> None:
     """Start a fetching process; it leaves this one's session, and its log is in the directory."""
     # -P: modules in the directory in which a reader happens to work are none of ours
     command = [sys.executable, "-P", "-m", "store.remote.cache.fetcher", str(cache_dir)]
-    package = Path(errors.__file__).resolve().parent
-    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    root = Path(errors.__file__).resolve().parents[1]  # the folder of the package
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     # each reader sends its own settings: none of them may come from whoever was first
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
