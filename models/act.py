@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from models.augment import augment
 from models.detector import Detector, Outputs
 from models.images import pool_images
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import Standardise
 from store import Batch
 
 __all__ = ["ActConv", "ActVit", "ImageDetector"]
@@ -58,7 +58,6 @@ class ImageDetector(Detector):
         "augment",
         "augment_strength",
     )
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.standardise import build_scale
 from models.tokens import mean_by_trace, positions, trace_of_token
 from store import Batch
 
@@ -257,7 +257,6 @@ class Charm(Detector):
     options = ("charm_layer", "charm_threshold", "charm_dropout", "input_scale")
     maps = "attentions"  # the column whose items are the heads (L, H)
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,

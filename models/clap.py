@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.standardise import build_scale
 from store import Batch
 
 __all__ = ["Clap"]
@@ -65,7 +65,6 @@ class Clap(Detector):
     columns = ("hs_last",)
     options = ("dropout", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,

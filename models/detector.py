@@ -9,7 +9,7 @@ positive logit means hallucination.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from models.losses import ClassificationLoss
 from models.mixup import Mixup
-from models.standardise import observing
+from models.reader import Reader
+from models.standardise import SAMPLE_SIZE, observing
 from models.token_scores import (
     STATES,
     columns_for_tokens,
@@ -27,7 +28,7 @@ from models.token_scores import (
 )
 from store import Batch
 
-__all__ = ["REDUCED", "Detector", "Outputs"]
+__all__ = ["REDUCED", "Detector", "MlpDetector", "Outputs"]
 
 REDUCED = "reduced"  # the column of a batch that holds `Detector.reduce` of its traces
 
@@ -38,28 +39,20 @@ class Outputs(NamedTuple):
     logits: Tensor  # (B,) float32
 
 
-class Detector(nn.Module):
+class Detector(nn.Module, Reader):
     """Base of the detectors: a subclass has `columns`, `options`, `encode` and `classify`."""
 
     # that `encode` reads, of an instance those of its settings (`columns_for`); the last axis of
     # the first is the hidden size d, which is 1 if that holds single numbers
     columns: tuple[str, ...]
-    # columns of labels that `loss` reads besides those of traces; batches have them in training
-    # alone, and `classify`, or `forward`, keeps them in its result
+    # that `loss` reads; batches have them in training alone, and `classify`, or `forward`, keeps
+    # them in its result
     targets: ClassVar[tuple[str, ...]] = ()
-    # that the constructor takes by name, after the hidden size: names of settings that detectors
-    # share, and `models.Option`s of its own
-    options: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[str, ...]] = ()  # of the constructor by name, after the hidden size
     layer_read: int | None = None  # of one that reads one layer: its position in the first column
-    # positions in the first column of the layers that are read, rising; None for all; batches may
-    # hold these alone: `states` has them of either kind
-    layers_read: Sequence[int] | None = None
-    tokens_read: str = "all"  # of `models.tokens.TOKENS_READ`; batches may lack others
-    # of one that reads all states: whether the score of a token depends on that token alone
-    scores_tokens_alone: ClassVar[bool] = False
     labels_per_trace: float = 1.0  # in `targets` of a training trace, on average
     default_scale: ClassVar[str] = "raw"  # of `input_scale`, unless another is given or chosen
-    sample_size: ClassVar[int] = 0  # training traces that `prepare` is given
+    sample_size: ClassVar[int] = SAMPLE_SIZE  # training traces that `prepare` is given
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,9 +97,11 @@ class Detector(nn.Module):
         Here every `Standardise` that `encode` runs through takes its scales from the sample.
         """
         was_training = self.training
-        self.eval()
         with torch.no_grad(), observing(self) as parts:
-            for batch in sample if parts else ():
+            if not parts:
+                return
+            self.eval()
+            for batch in sample:
                 self.encode(batch)
         self.train(was_training)
 
@@ -201,3 +196,12 @@ class Detector(nn.Module):
     def n_parameters(self) -> int:
         """Number of trained parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+class MlpDetector(Detector):
+    """Base of the detectors whose `mlp` computes the logits of the features."""
+
+    mlp: nn.Module  # (B, ...) -> (B,)
+
+    def classify(self, features: Tensor) -> Outputs:
+        return Outputs(self.run(self.mlp, features))

@@ -6,8 +6,8 @@ The first version of the paper called it HALT.
 import torch
 from torch import Tensor, nn
 
-from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.detector import MlpDetector
+from models.standardise import build_scale
 from models.tokens import (
     keep_tokens,
     mean_by_trace,
@@ -34,7 +34,7 @@ def question_layers(n_layers: int) -> list[int]:
     return list(dict.fromkeys(spread))
 
 
-class Drift(Detector):
+class Drift(MlpDetector):
     """States of a question token at six layers through the MLP 6d - 512 - 128 - 1.
 
     The answer is not looked at: the probability is there before the first token is generated.
@@ -60,7 +60,6 @@ class Drift(Detector):
     columns = ("hidden_states", "prompt_len")
     options = ("dropout", "drift_tokens", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,
@@ -110,6 +109,3 @@ class Drift(Detector):
     def columns_for_tokens(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         """None: no token of the answer is looked at."""
         return ()
-
-    def classify(self, features: Tensor) -> Outputs:
-        return Outputs(self.run(self.mlp, features))

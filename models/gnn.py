@@ -17,7 +17,7 @@ to .5 in each dimension where their mean is some 1, and the detectors learn slow
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from models.gine import BlockGINEConv
 from models.graphs import build_graphs
 from models.lstm import LayerLstm
 from models.readout import check_readout, mean_by_trace_of, readout_tokens, signed_log
-from models.standardise import LIMIT, SAMPLE_SIZE, Standardise
+from models.standardise import LIMIT, Standardise
 from models.subgraph import Subgraph, complete_graph, k_hop_subgraph
 from store import Batch
 
@@ -126,17 +126,23 @@ class GraphDetector(Detector):
     """
 
     columns: tuple[str, ...] = ("hidden_states", "attn_mean")
-    sample_size = SAMPLE_SIZE
+    options: ClassVar[tuple[str, ...]] = (
+        "gnn_hidden",
+        "attn_threshold",
+        "top_k",
+        "readout",
+        "aggregation",
+    )
 
     def __init__(
         self,
         hidden_size: int,
-        gnn_hidden: int,
-        attn_threshold: float,
-        top_k: int | None,
-        readout: str,
-        aggregation: str,
-        n_layers: int,
+        n_layers: int = 1,
+        gnn_hidden: int = 128,
+        attn_threshold: float = 0.0,
+        top_k: int | None = None,
+        readout: str = "last+skip",
+        aggregation: str = "attention",
     ) -> None:
         super().__init__()
         check_readout(readout)
@@ -221,32 +227,18 @@ class GnnDetLstm(GraphDetector):
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options = (
-        "gnn_hidden",
-        "lstm_hidden",
-        "num_lstm_layers",
-        "dropout",
-        "attn_threshold",
-        "top_k",
-        "readout",
-        "aggregation",
-    )
+    options = (*GraphDetector.options, "lstm_hidden", "num_lstm_layers", "dropout")
 
     def __init__(
         self,
         hidden_size: int,
-        gnn_hidden: int = 128,
+        n_layers: int = 1,
         lstm_hidden: int = 128,
         num_lstm_layers: int = 2,
         dropout: float = 0.3,
-        attn_threshold: float = 0.0,
-        top_k: int | None = None,
-        readout: str = "last+skip",
-        aggregation: str = "attention",
-        n_layers: int = 1,
+        **graphs: Any,
     ) -> None:
-        graphs = hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation
-        super().__init__(*graphs, n_layers)
+        super().__init__(hidden_size, n_layers, **graphs)
         self.layers = LayerLstm(self.feature_size, lstm_hidden, num_lstm_layers, dropout)
 
     def classify(self, features: Tensor) -> Outputs:

@@ -7,13 +7,13 @@ shrinking the encoder's output lowers the loss; and z is sampled in training onl
 evaluation, where z = mu, scores are deterministic.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.gnn import GraphDetector
+from models.gnn import GnnDetLstm, GraphDetector
 from models.lstm import LayerLstm
 
 __all__ = ["GvaeLstm", "GvaeOutputs", "kl_divergence"]
@@ -40,36 +40,21 @@ class GvaeLstm(GraphDetector):
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options = (
-        "gnn_hidden",
-        "latent_dim",
-        "lstm_hidden",
-        "num_lstm_layers",
-        "dropout",
-        "kl_weight",
-        "attn_threshold",
-        "top_k",
-        "readout",
-        "aggregation",
-    )
+    options = (*GnnDetLstm.options, "latent_dim", "kl_weight")
 
     def __init__(
         self,
         hidden_size: int,
+        n_layers: int = 1,
         gnn_hidden: int = 128,
         latent_dim: int = 128,
         lstm_hidden: int = 128,
         num_lstm_layers: int = 2,
         dropout: float = 0.3,
         kl_weight: float = 0.01,
-        attn_threshold: float = 0.0,
-        top_k: int | None = None,
-        readout: str = "last+skip",
-        aggregation: str = "attention",
-        n_layers: int = 1,
+        **graphs: Any,
     ) -> None:
-        graphs = hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation
-        super().__init__(*graphs, n_layers)
+        super().__init__(hidden_size, n_layers, gnn_hidden, **graphs)
         n_features = self.feature_size
         self.kl_weight = kl_weight
         self.to_mu = nn.Linear(n_features, latent_dim)

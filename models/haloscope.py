@@ -20,9 +20,8 @@ feed-forward part adds. The MLP is trained as there (SGD with momentum .9, a lea
 that falls by a cosine, weight decay 3e-4, 50 epochs of batches of 512), but on standardised states.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -152,6 +151,7 @@ class MembershipProbe(Probe):
     """A probe whose classifier learns from the score of another."""
 
     projection: QuadraticProbe  # the first step
+    fitted = FittedMembership
 
     def fit(
         self, train: Features, train_labels: Labels, val: Features, val_labels: Labels
@@ -199,10 +199,6 @@ class MembershipProbe(Probe):
         best = int(np.argmax([roc_auc_score(val_labels, one[:, 0]) for one in val_logits]))
         logits = classify(train, *found[best])
         return found[best], self.fit_alternative(logits, labels, val_logits[best], val_labels)
-
-    def load(self, saved: Mapping[str, Any]) -> FittedMembership:
-        """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
-        return FittedMembership.from_dict(saved)
 
 
 HALOSCOPE_PROJECTION = of_last_states(best_subspace)

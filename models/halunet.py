@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise, build_scale
+from models.standardise import Standardise, build_scale
 from models.tokens import (
     answer_or_all_tokens,
     keep_tokens,
@@ -108,7 +108,6 @@ class HaluNet(Detector):
     columns = ("hidden_states", "logprob", "entropy", "prompt_len", "answer_len")
     options = ("halunet_layer", "halunet_dropout", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
     tokens_read = "answer"
 
     def __init__(

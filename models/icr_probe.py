@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.detector import MlpDetector
+from models.standardise import build_scale
 from models.tokens import mean_over_answer
 from store import Batch
 
@@ -12,7 +12,7 @@ __all__ = ["IcrProbe"]
 WIDTHS = (128, 64, 32)
 
 
-class IcrProbe(Detector):
+class IcrProbe(MlpDetector):
     """The mean of `icr` over the answer's tokens, a number a layer, through an MLP.
 
     Zhang et al. 2025 (ACL). As there: L - 128 - 64 - 32 - 1; behind each hidden layer a norm, Leaky
@@ -32,7 +32,6 @@ class IcrProbe(Detector):
     columns = ("icr", "prompt_len", "answer_len")
     options = ("dropout", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
     tokens_read = "answer"
 
     def __init__(
@@ -48,6 +47,3 @@ class IcrProbe(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(mean_over_answer(batch, batch.ragged("icr")))  # (B, L)
-
-    def classify(self, features: Tensor) -> Outputs:
-        return Outputs(self.run(self.mlp, features))

@@ -6,9 +6,9 @@ The authors of PARALLAX call their probe DRIFT, like another method that reads t
 
 from torch import Tensor, nn
 
-from models.detector import Detector, Outputs
+from models.detector import MlpDetector
 from models.saplma import build_classifier
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.standardise import build_scale
 from store import Batch
 
 __all__ = ["LayerTransitions", "transitions", "upper_layers"]
@@ -25,7 +25,7 @@ def transitions(states: Tensor) -> Tensor:
     return states if states.shape[1] == 1 else states.diff(dim=1)
 
 
-class LayerTransitions(Detector):
+class LayerTransitions(MlpDetector):
     """`hs_last`: differences between neighbouring layers through an MLP of 256, 128, 64, 1.
 
     Of the paper only the abstract was at hand (arXiv:2605.17028): a supervised probe over the
@@ -42,7 +42,6 @@ class LayerTransitions(Detector):
     columns = ("hs_last",)
     options = ("dropout", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self, hidden_size: int, n_layers: int, dropout: float = 0.3, input_scale: str | None = None
@@ -58,6 +57,3 @@ class LayerTransitions(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(transitions(self.states(batch.fixed("hs_last"))))  # (B, L - 1, d)
-
-    def classify(self, features: Tensor) -> Outputs:
-        return Outputs(self.run(self.mlp, features))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import Standardise
 from models.tokens import (
     answer_or_all_tokens,
     keep_tokens,
@@ -175,7 +175,6 @@ class LosNet(Detector):
     """
 
     columns = ("topk_logprob", "topk_id", "logprob", "tokens", "prompt_len", "answer_len")
-    sample_size = SAMPLE_SIZE
     tokens_read = "answer"
 
     def __init__(self, n_candidates: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.standardise import build_scale
 from store import Batch
 
 __all__ = ["LayerLstm", "LstmSolo"]
@@ -69,7 +69,6 @@ class LstmSolo(Detector):
 
     columns = ("hs_last",)
     options = ("lstm_hidden", "num_lstm_layers", "dropout", "input_scale")
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,

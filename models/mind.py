@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from models.detector import Detector, Outputs
+from models.detector import MlpDetector
 from models.saplma import build_classifier
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.standardise import build_scale
 from store import Batch
 
 __all__ = ["Mind"]
 
 
-class Mind(Detector):
+class Mind(MlpDetector):
     """`hs_last`, the mean over its layers, and the highest layer of `hs_mean` through an MLP.
 
     As in the authors' code: both states concatenated, dropout, 2d - 256 - 128 - 64 with ReLU.
@@ -29,7 +29,6 @@ class Mind(Detector):
 
     columns = ("hs_last", "hs_mean")
     options = ("dropout", "input_scale")
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self, hidden_size: int, dropout: float = 0.2, input_scale: str | None = None
@@ -45,6 +44,3 @@ class Mind(Detector):
         last = batch.fixed("hs_last").float().mean(dim=1)  # (B, d)
         mean = batch.fixed("hs_mean")[:, -1].float()  # (B, d)
         return self.scale(torch.stack([last, mean], dim=1))  # (B, 2, d)
-
-    def classify(self, features: Tensor) -> Outputs:
-        return Outputs(self.run(self.mlp, features))

@@ -26,6 +26,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from models.reader import Reader
 from models.regularisation import build_regression, choose_strength
 from models.token_scores import STATES, columns_for_tokens, tokens_as_traces
 from store import Batch
@@ -152,7 +153,7 @@ class FittedProbe(Fitted):
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Reader):
     """A kind of feature, the columns it needs, and the regression on it."""
 
     columns: tuple[str, ...]  # that `features` reads
@@ -160,16 +161,14 @@ class Probe:
     features: Callable[[Batch], Tensor]
     # principal components for the regression, at most min(n, k); None: the features themselves
     n_components: int | None = None
-    otherwise: "Probe | None" = None  # the same from other columns, for stores that lack these
+    otherwise: "Probe | None" = None
     penalty: str = "l2"  # of the regression's weights; "l1" makes most of them 0
-    # columns that `features` reads where the store has them, none with an axis of layers
     optional: tuple[str, ...] = ()
     # names of the A alternatives; empty where they are the layers of the first column
     alternatives: tuple[str, ...] = ()
     # packed batch with `columns` -> a number (n_tokens,) for each token, larger where a
     # hallucination is more likely; NaN where it is missing
     of_tokens: Callable[[Batch], Tensor] | None = None
-    # what `features` reads of the first column and of the columns of tokens, as of `Detector`
     layers_read: tuple[int, ...] | None = None
     tokens_read: str = "all"
     # whether each alternative is of a layer of the first column and depends on that alone, so that
@@ -178,10 +177,8 @@ class Probe:
     # of a control: what it sees of a trace, "question", "prompt", "length" or "wording" of the
     # answer, "texts" side by side or "fields"; the words on its results follow
     sees: str = ""
-    targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from no labels of tokens
-    # of `optional`, what has to be there to fit the probe; scores do not need it. `features` has
-    # them last, a number each
-    learns_from: ClassVar[tuple[str, ...]] = ()
+    learns_from: ClassVar[tuple[str, ...]] = ()  # `features` has them last, a number each
+    fitted: ClassVar[type[FittedProbe]] = FittedProbe  # what `fit` returns
 
     def fit(
         self,
@@ -219,7 +216,7 @@ class Probe:
 
     def load(self, saved: Mapping[str, Any]) -> FittedProbe:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
-        return FittedProbe.from_dict(saved)
+        return self.fitted.from_dict(saved)
 
     def refit(self, fitted: FittedProbe, train: Features, labels: NDArray[np.int64]) -> FittedProbe:
         """Fit on other rows (n, A, k), with the alternative and the penalty of a fitted probe."""

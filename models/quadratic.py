@@ -7,10 +7,10 @@ The forms are learned from the training states of a layer; the regression only t
 a probability.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,7 @@ class QuadraticProbe(Probe):
     """A probe of the states of each layer whose forms `learn` finds."""
 
     learn: Learn
+    fitted = FittedQuadratic
 
     def fit_alternative(
         self, train: Floats, labels: Labels, val: Floats, val_labels: Labels
@@ -102,10 +103,6 @@ class QuadraticProbe(Probe):
             val_auroc=on_score.val_auroc,
             **forms._asdict(),
         )
-
-    def load(self, saved: Mapping[str, Any]) -> FittedQuadratic:
-        """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
-        return FittedQuadratic.from_dict(saved)
 
     def refit(self, fitted: FittedProbe, train: Features, labels: Labels) -> FittedProbe:
         """Not there: only baselines and controls are refitted, for `--on-top-of`."""

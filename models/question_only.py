@@ -25,7 +25,7 @@ ranks as well as a detector, texts are enough to know, without any state.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from models.probe import Fitted, check_numbers
+from models.reader import Reader
 from models.regularisation import choose_strength, rescaled_losses
 
 __all__ = [
@@ -216,15 +217,13 @@ class FittedTextProbe(Fitted):
 
 
 @dataclass(frozen=True)
-class TextProbe:
+class TextProbe(Reader):
     """A control that reads columns of text as one; it is fitted, saved, asked as a `Probe` is."""
 
     columns: tuple[str, ...]
     sees: str  # as of `Probe`
     kinds: tuple[str, ...]  # of terms, of `ANALYSERS`
     has_products: bool = True  # whether it may take squares
-    otherwise: None = None
-    targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
 
     @one_thread
     def fit(

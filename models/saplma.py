@@ -4,8 +4,8 @@ import math
 
 from torch import Tensor, nn
 
-from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.detector import MlpDetector
+from models.standardise import build_scale
 from store import Batch
 
 __all__ = ["Saplma", "build_classifier"]
@@ -25,7 +25,7 @@ def build_classifier(n_inputs: int) -> nn.Sequential:
     )
 
 
-class Saplma(Detector):
+class Saplma(MlpDetector):
     """`hs_last` at one layer through the MLP d - 256 - 128 - 64 - 1 with ReLU.
 
     `saplma_layer` is a position in `hs_last`; by default that at 60% of the depth, the paper's 20th
@@ -38,7 +38,6 @@ class Saplma(Detector):
 
     columns = ("hs_last",)
     options = ("saplma_layer", "input_scale")
-    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,
@@ -55,6 +54,3 @@ class Saplma(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(self.states(batch.fixed("hs_last"))[:, 0])  # (B, d)
-
-    def classify(self, features: Tensor) -> Outputs:
-        return Outputs(self.run(self.mlp, features))

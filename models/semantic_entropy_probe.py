@@ -15,10 +15,9 @@ concatenate a range of layers), and a second regression, on that one score, turn
 probability.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -81,6 +80,7 @@ class EntropyProbe(Probe):
     """A probe that learns which training rows have a high entropy."""
 
     learns_from: ClassVar[tuple[str, ...]] = (ENTROPY,)
+    fitted = FittedEntropyProbe
 
     def fit_alternative(
         self, train: Floats, labels: Labels, val: Floats, val_labels: Labels
@@ -100,10 +100,6 @@ class EntropyProbe(Probe):
             on_score.val_auroc,
             of_entropy.strength,
         )
-
-    def load(self, saved: Mapping[str, Any]) -> FittedProbe:
-        """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
-        return FittedEntropyProbe.from_dict(saved)
 
 
 def of_states(column: str) -> EntropyProbe:

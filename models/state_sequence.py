@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, build_scale
+from models.standardise import build_scale
 from models.token_sequence import middle_layers
 from models.tokens import answer_or_all_tokens, keep_tokens
 from store import Batch
@@ -63,7 +63,6 @@ class StateSequence(Detector):
     columns = ("hidden_states", "prompt_len", "answer_len")
     options = ("sequence_layer", "dropout", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
     tokens_read = "answer"
 
     def __init__(

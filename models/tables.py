@@ -6,13 +6,14 @@ that of every probe.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from models.probe import FittedProbe, Probe
+from models.reader import Reader
 from store import Batch
 
 __all__ = ["Encoding", "FittedTable", "Table", "TableProbe"]
@@ -74,15 +75,13 @@ class FittedTable(FittedProbe):
 
 
 @dataclass(frozen=True)
-class TableProbe:
+class TableProbe(Reader):
     """A control that reads columns of texts and numbers; it is used as a `Probe` is."""
 
     columns: tuple[str, ...]
     sees: str  # as of `Probe`
     encoding: type[Encoding]
-    optional: tuple[str, ...] = ()  # columns that are read where the store has them
-    otherwise: None = None
-    targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
+    optional: tuple[str, ...] = ()
 
     def fit(
         self, train: Table, train_labels: Labels, val: Table, val_labels: Labels

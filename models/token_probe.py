@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from models.detector import Detector
 from models.mixup import Mixup
 from models.readout import readout_tokens
-from models.standardise import SAMPLE_SIZE, build_scale, observing
+from models.standardise import build_scale, observing
 from models.tokens import trace_of_token
 from store import Batch
 
@@ -55,7 +55,6 @@ class TokenProbe(Detector):
     targets = ("token_label",)
     options = ("token_layer", "token_hidden", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
     scores_tokens_alone = True
 
     def __init__(

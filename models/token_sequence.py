@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise, build_scale
+from models.standardise import Standardise, build_scale
 from models.tokens import (
     answer_or_all_tokens,
     max_by_trace,
@@ -134,7 +134,6 @@ class TokenSequence(Detector):
     )
     options = ("dropout", "input_scale")
     default_scale = "standard"
-    sample_size = SAMPLE_SIZE
     tokens_read = "answer and before"
 
     def __init__(

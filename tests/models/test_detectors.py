@@ -85,6 +85,22 @@ def test_it_learns(name, build, pack, traces):
     assert detector.loss(detector.eval()(batch), labels) < 0.1
 
 
+@pytest.mark.parametrize("layer", [-1, 3])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        (name, setting)
+        for name in DETECTORS
+        for setting in DETECTORS[name].options
+        if setting.endswith("_layer")
+    ],
+)
+def test_a_layer_that_is_not_there(name, setting, layer, build):
+    """The message names the range."""
+    with pytest.raises(ValueError, match=f"{setting}: expected 0 to 2, found {layer}"):
+        build(name, **{setting: layer})
+
+
 @every_detector
 def test_columns_suffice(name, build, pack, traces):
     """A detector reads no column that it does not declare."""

@@ -86,10 +86,3 @@ def test_the_formula(layer, build, pack, traces, set_answer):
     found = detector.eval()(pack(traces)).logits
     expected = plain_logits(detector, traces, 2 if layer is None else layer)
     np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("layer", [-1, 3])
-def test_a_layer_that_is_not_there(layer, build):
-    """The message names the range."""
-    with pytest.raises(ValueError, match=f"halunet_layer: expected 0 to 2, found {layer}"):
-        build("halunet", halunet_layer=layer)

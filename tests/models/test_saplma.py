@@ -25,10 +25,3 @@ def test_it_reads_the_layer_that_was_asked_for(layer, build, pack, traces):
     assert torch.equal(detector(batch).logits, before)
     batch["hs_last"][:, layer] += 1.0
     assert not torch.equal(detector(batch).logits, before)
-
-
-@pytest.mark.parametrize("layer", [-1, 3])
-def test_a_layer_that_is_not_there(layer, build):
-    """The message names the range."""
-    with pytest.raises(ValueError, match=f"saplma_layer: expected 0 to 2, found {layer}"):
-        build("saplma", saplma_layer=layer)

@@ -51,8 +51,3 @@ def test_it_learns_which_token_came_first():
 )
 def test_a_layer_is_read_with_its_neighbours(layer, n_layers, expected):
     assert StateSequence(4, n_layers, layer).layers_read == expected
-
-
-def test_a_layer_that_is_not_there():
-    with pytest.raises(ValueError, match="sequence_layer: expected 0 to 2, found 3"):
-        StateSequence(4, 3, 3)

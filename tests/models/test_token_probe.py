@@ -59,8 +59,6 @@ def test_the_default_layer_is_that_of_the_paper(build):
     assert TokenProbe(8, 32).layer_read == 30
     assert TokenProbe(8, 1).layer_read == 0
     assert build("token_probe", token_layer=0).layer_read == 0
-    with pytest.raises(ValueError, match="token_layer: expected 0 to 2, found 3"):
-        build("token_probe", token_layer=3)
 
 
 def test_a_hidden_layer_makes_it_an_mlp(build, pack, traces):
