@@ -43,12 +43,12 @@ from store.traces.columns import TRACE_COLUMNS
 
 with needs_extra("train"):
     from train.config import parse_arguments
-    from train.data.requirements import open_data, reader_of
     from train.evaluate.metrics import auroc
     from train.fit.device import cpu_arithmetic, launched
     from train.run.checkpoint import RunDirectory
     from train.run.experiment import train_detectors
     from train.run.jobs import Jobs
+    from train.run.plan import open_data
     from train.run.progress import TrainingProgress
     from train.run.trainer import Trainer
 
@@ -163,7 +163,7 @@ def score_method(task: Task) -> tuple[float, float]:
         if task.method in DETECTORS:
             scored = train_detectors(Jobs(trainer), [task.method])[task.method]
         else:
-            scored = trainer.fit_probe(task.method, reader_of(task.method, data))
+            scored = trainer.fit_probe(task.method)
     labels = data.splits.labels_of("test")
     areas = [auroc(labels, scores) for scores in scored.test]
     questions = data.splits.questions[data.splits.test]

@@ -171,15 +171,14 @@ class TrainingData:
 
     def loader(
         self,
-        split: str,
+        part: str | NDArray[np.int64],
         roles: Sequence[str],
         fabric: Fabric | None = None,
         *,
         shuffle: bool = False,
         kept: FeatureCache | None = None,
-        rows: NDArray[np.int64] | None = None,
     ) -> TraceLoader:
-        """Packed batches of a split, or of some `rows` of it, in order unless shuffled by the seed.
+        """Packed batches of a split, or of some rows, in order unless shuffled by the seed.
 
         With a `fabric`, this process's part of each batch of `batch_size` rows, ready for its
         device. With `kept`, features instead of columns, which it keeps.
@@ -196,7 +195,7 @@ class TrainingData:
             batch_size=config.batch_size // world_size,
             shuffle=shuffle,
             seed=config.seed,
-            rows=self.splits.rows(split) if rows is None else rows,
+            rows=self.splits.rows(part) if isinstance(part, str) else part,
             num_workers=config.num_workers,
             select=self.select(roles),
             pin_memory=fabric is not None and fabric.device.type == "cuda",

@@ -124,10 +124,10 @@ class DataInMemory(TrainingData):
     """Training data whose store is a `MemoryStore`."""
 
     def loader(  # type: ignore[override]
-        self, split: str, roles: Sequence[str], *_: object, rows: Rows | None = None, **__: object
+        self, part: str | Rows, roles: Sequence[str], *_: object, **__: object
     ) -> Iterator[Batch]:
-        """Batches of the rows of a split, or of some of them, in order."""
-        rows = self.splits.rows(split) if rows is None else rows
+        """Batches of the rows of a split, or of some rows, in order."""
+        rows = self.splits.rows(part) if isinstance(part, str) else part
         for first in range(0, len(rows), self.config.batch_size):
             yield self.read(rows[first : first + self.config.batch_size], roles)
 

@@ -66,9 +66,8 @@ class Splits:
     by: str = BY_QUESTION
     n_outside: int = 0  # labelled rows that are in no split
     n_unmatched: int = 0  # ids of a file of splits that no row has
-    n_seen: int = (
-        0  # labelled rows of a value held out that are in no split: train or val asks them
-    )
+    # labelled rows of a value held out that are in no split: train or val asks them
+    n_seen: int = 0
     is_filtered: bool = False  # whether --where leaves rows out of all splits
     asked: Questions = NOT_ASKED  # of all rows; none where nothing was split
 

@@ -15,7 +15,7 @@ from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
 from models.tables import Table, TableProbe
 from train.data.batches import TrainingData
-from train.data.requirements import missing_columns
+from train.data.columns import present_columns
 from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.findings import Scored
@@ -49,7 +49,6 @@ class LayerFeatures:
     name: str
     probe: Probe
     data: TrainingData
-    split: str
     rows: NDArray[np.int64]  # (n,)
     shape: tuple[int, ...]
     # layer -> the numbers that some row of those first read has, bool (k,): those of train
@@ -62,7 +61,7 @@ class LayerFeatures:
             return replace(self, rows=rows, shape=(len(rows), *self.shape[1:]))
         _, layer = index
         data = self.data.reading(self.probe, [layer])
-        numbers = compute_features(self.name, self.probe, data, self.split, self.rows)[:, 0]
+        numbers = compute_features(self.name, self.probe, data, self.rows)[:, 0]
         is_missing = without_targets(numbers, self.probe).isnan()
         known = self.known.setdefault(layer, ~is_missing.all(dim=0))
         self.incomplete.update(self.rows[(is_missing & known).any(1).numpy()].tolist())
@@ -157,28 +156,28 @@ def read_features(
     that reads texts, an object array of them, (n_split,), and of one that reads several columns a
     `Table`. Raises DataError for infinite numbers, which `LayerFeatures` find as they read.
     """
+    rows = data.splits.rows(split)
     if isinstance(probe, TextProbe):
-        table = read_table(probe.columns, data, split)
+        table = read_table(probe.columns, data, rows)
         texts = zip(*map(table.texts, probe.columns), strict=True)
         return np.array(["\n".join(of_row) for of_row in texts], dtype=object)
     if isinstance(probe, TableProbe):
-        optional = [role for role in probe.optional if not missing_columns(data, [role])]
-        return read_table([*probe.columns, *optional], data, split)
-    rows = data.splits.rows(split)
+        roles = [*probe.columns, *present_columns(data, probe.optional)]
+        return read_table(roles, data, rows)
     if not probe.by_layer or not data.layer_numbers(probe.columns[0]):
-        return compute_features(name, probe, data.reading(probe), split, rows)
+        return compute_features(name, probe, data.reading(probe), rows)
     if isinstance(train, LayerFeatures):
-        return replace(train, split=split, rows=rows, shape=(len(rows), *train.shape[1:]))
+        return replace(train, rows=rows, shape=(len(rows), *train.shape[1:]))
     shape = (len(rows), *data.item_shape(probe.columns[0]))
-    return LayerFeatures(name, probe, data, split, rows, shape)
+    return LayerFeatures(name, probe, data, rows, shape)
 
 
 def compute_features(
-    name: str, probe: Probe, data: TrainingData, split: str, rows: NDArray[np.int64]
+    name: str, probe: Probe, data: TrainingData, rows: NDArray[np.int64]
 ) -> torch.Tensor:
     """Features (n, A, k) of some rows; raises DataError for infinite numbers."""
-    optional = [role for role in probe.optional if not missing_columns(data, [role])]
-    batches = data.loader(split, [*probe.columns, *optional], rows=rows)
+    roles = [*probe.columns, *present_columns(data, probe.optional)]
+    batches = data.loader(rows, roles)
     # A loader may reuse memory for its next batch, and features may be views of it.
     features = torch.cat([probe.features(batch).clone() for batch in batches])
     infinite = features.isinf().any((1, 2)).nonzero()
@@ -192,9 +191,8 @@ def compute_features(
     return features
 
 
-def read_table(roles: Sequence[str], data: TrainingData, split: str) -> Table:
-    """Columns of the rows of a split by role, one text or number each; a loader packs no texts."""
-    rows = data.splits.rows(split)
+def read_table(roles: Sequence[str], data: TrainingData, rows: NDArray[np.int64]) -> Table:
+    """Columns of some rows by role, one text or number each; a loader packs no texts."""
     names = data.names(roles)
     batch = data.store.read(rows, columns=list(names.values()))
     is_text = {name: data.store.schema.columns[name].is_text for name in names.values()}

@@ -1,19 +1,28 @@
 """Scores of single tokens by what was trained."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from models import DETECTORS, Detector, FittedProbe, Probe
+from models import Detector, FittedProbe, Probe
 from models.token_scores import STATES
 from train.data import token_labels
 from train.data.batches import TrainingData
-from train.data.requirements import columns_of, missing_columns, reader_of
+from train.data.columns import missing_columns
+from train.data.readers import columns_of, reader_of
 from train.errors import DataError
 from train.evaluate.metrics import Labels, Scores
 
-__all__ = ["detector_tokens", "probe_tokens", "token_columns", "validation_of_tokens"]
+__all__ = [
+    "columns_for_tokens",
+    "detector_tokens",
+    "probe_tokens",
+    "token_columns",
+    "validation_of_tokens",
+]
 
 TokenScores = NDArray[np.float32]  # (n_tokens,)
 
@@ -24,7 +33,7 @@ def token_columns(name: str, data: TrainingData) -> tuple[str, ...]:
     A method that reads one state a trace needs the states of all tokens, of the same layers.
     """
     read = columns_of(name, data)
-    columns = columns_for_tokens(name, read, data)
+    columns = columns_for_tokens(reader_of(name, data), read)
     if missing_columns(data, columns):
         return ()
     if columns == (STATES,) and STATES not in read:
@@ -35,12 +44,12 @@ def token_columns(name: str, data: TrainingData) -> tuple[str, ...]:
     return columns
 
 
-def columns_for_tokens(name: str, columns: tuple[str, ...], data: TrainingData) -> tuple[str, ...]:
+def columns_for_tokens(reader: Any, columns: tuple[str, ...]) -> tuple[str, ...]:
     """What a method that reads `columns` would score tokens from, wherever it is."""
-    if name in DETECTORS:
-        return DETECTORS[name].columns_for_tokens(columns)
-    probe = reader_of(name, data)
-    return probe.columns_for_tokens() if isinstance(probe, Probe) else ()
+    if isinstance(reader, Probe):
+        return reader.columns_for_tokens()
+    is_detector = isinstance(reader, type)
+    return reader.columns_for_tokens(columns) if is_detector else ()
 
 
 def read_as(role: str, data: TrainingData) -> tuple[tuple[int, ...], list[int]]:

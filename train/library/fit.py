@@ -10,7 +10,6 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from train.config import Arguments, Reading, config_of_run, make_config
-from train.data.requirements import open_data
 from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
@@ -21,6 +20,7 @@ from train.outside.methods import load_methods
 from train.report import write_report
 from train.run.detectors import read_layers
 from train.run.experiment import Experiment, run_experiment
+from train.run.plan import open_data
 from train.run.run_record import begin_run, lock_directory
 from train.run.scoring import choose_names, trained_models
 

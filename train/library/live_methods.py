@@ -13,7 +13,7 @@ from scipy.special import expit
 from torch import Tensor
 from transformers import StoppingCriteria
 
-from models import DETECTORS, Detector, Probe, find
+from models import DETECTORS, Detector, find
 from store import Batch, Ragged
 from store.sources.huggingface.attention_scores import ON_CONTEXT
 from store.sources.huggingface.collectors import ATTENTION, STATES
@@ -23,8 +23,9 @@ from store.sources.huggingface.watched_generation import WHOLE
 from store.traces.columns import TRACE_COLUMNS, columns_of
 from store.traces.layers import LAYERS_AXIS
 from train.data.in_memory import data_in_memory
-from train.data.requirements import settings_for, trained_on
+from train.data.readers import choose_reader, columns_with, optional_to_score
 from train.errors import ConfigError
+from train.fit.token_scores import columns_for_tokens
 from train.run import scoring
 from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
 
@@ -86,38 +87,31 @@ class LiveMethods:
 
     def reader(self, name: str) -> Any:
         """A detector's class, or a probe as it was in the run."""
-        reader: Any = find(name)
-        other = getattr(reader, "otherwise", None)
-        is_other = other and not self.models.results.layers.keys() >= of_layers(reader.columns)
-        return other if is_other else reader
+        read = self.models.results.layers.keys()
+        return choose_reader(find(name), lambda columns: of_layers(columns) - read)
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """What a method reads of a trace; raises ConfigError for what generation cannot give."""
-        reader = self.reader(name)
-        columns = tuple(reader.columns)
-        if name in DETECTORS:
-            columns = tuple(reader.columns_for(settings_for(name, self.models.config)))
-        replaced = self.models.config.replaced
-        used = [one for one in getattr(reader, "optional", ()) if one not in trained_on(name)]
-        columns += tuple(one for one in used if one in GIVEN)
+        config, reader = self.models.config, self.reader(name)
+        optional = [one for one in optional_to_score(reader) if one in GIVEN]
+        columns = (*columns_with(config, name, reader), *optional)
         for column in columns or ("fields",):
-            if column not in GIVEN or column in replaced:
+            if column not in GIVEN or column in config.replaced:
+                found = config.replaced.get(column, column)
                 raise ConfigError(
-                    f"watch: {name} reads {replaced.get(column, column)!r}, which generation does "
-                    "not give; leave it out with --models"
+                    f"watch: {name} reads {found!r}, which generation does not give; leave it out "
+                    "with --models"
                 )
         return columns
 
     def layers_of(self, name: str) -> list[int]:
         """The layers of its first column that a method reads."""
-        probe: Any = find(name)
+        positions = find(name).layers_read
         if name in DETECTORS:
             positions = self.detectors(name)[0].layers_read
-        elif getattr(probe, "by_layer", False):
+        elif find(name).by_layer:
             fitted: Any = load_probe(name, self.models)
             positions = [fitted.alternative]
-        else:
-            positions = getattr(probe, "layers_read", None)
         return self.numbers if positions is None else [self.numbers[i] for i in positions]
 
     def shapes_of(self, name: str) -> Shapes:
@@ -143,12 +137,8 @@ class LiveMethods:
     def token_method(self, name: str) -> TokenMethod | None:
         """How a method scores tokens one by one; None if it cannot, or its score is of all."""
         reader, read = self.reader(name), self.columns_of(name)
-        columns: tuple[str, ...] = ()
-        if name in DETECTORS:
-            columns = reader.columns_for_tokens(read)
-        elif isinstance(reader, Probe):
-            columns = reader.columns_for_tokens()
-        by_gradient = WHOLE in read and not getattr(reader, "scores_tokens_alone", False)
+        columns = columns_for_tokens(reader, read)
+        by_gradient = WHOLE in read and not reader.scores_tokens_alone
         if not columns or by_gradient or not {*KNOWN, *PREDICTIONS, WHOLE}.issuperset(columns):
             return None
         layers = self.layers_of(name) if WHOLE in columns else ()

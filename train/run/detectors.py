@@ -11,7 +11,7 @@ from store import StoreError
 from store.traces.layers import choose_layers
 from train.config import Config, flag_of, settings_of
 from train.data.batches import TrainingData
-from train.data.requirements import columns_of, settings_for
+from train.data.readers import columns_of, settings_for
 from train.data.token_labels import read_token_labels
 from train.errors import ConfigError
 from train.evaluate.metrics import Labels

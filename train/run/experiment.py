@@ -16,10 +16,11 @@ from store.reports import say
 from store.traces.question_split import SPLITS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
+from train.data.columns import missing_columns
 from train.data.questions import Asked
-from train.data.requirements import Work, also_needed, bytes_of_answers, find_remarks, reader_of
+from train.data.readers import reader_of
+from train.data.remarks import find_remarks
 from train.data.splits import is_missing, read_second_labels, read_values
-from train.data.truth import read_truth
 from train.evaluate.findings import (
     LABEL_THRESHOLDS,
     Scored,
@@ -42,8 +43,10 @@ from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import Features, fit_probe, out_of_fold_margin, probe_margin, read_features
 from train.run.checkpoint import RunDirectory
+from train.run.costs import also_needed, bytes_of_answers
 from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.jobs import Jobs, count_jobs
+from train.run.plan import Work
 from train.run.progress import TrainingProgress
 from train.run.run_record import begin_run, check_agreement, describe_store
 from train.run.trainer import Trainer
@@ -142,10 +145,7 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
     )
     with cpu_arithmetic(n_threads), Jobs(at_work, n_jobs) as jobs:
         if is_first:  # what takes seconds before what takes hours
-            probes = {
-                name: jobs.submit(Trainer.fit_probe, name, reader_of(name, data))
-                for name in work.probes
-            }
+            probes = {name: jobs.submit(Trainer.fit_probe, name) for name in work.probes}
             references = jobs.submit(Trainer.fit_baselines)
         scored = train_detectors(jobs, work.detectors)
         if is_first:
@@ -265,12 +265,13 @@ def build_results(
         machine=describe_machine(trainer.fabric),
         remarks=[*find_remarks(data), *(run.warning for run in runs if run.warning is not None)],
     )
-    truth = read_truth(data)
-    # of 0 and 1 every cut gives the same labels
-    if truth is not None and len(np.unique(truth[~np.isnan(truth)])) > 2:
-        results.label_sensitivity = [
-            label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
-        ]
+    if not missing_columns(data, ["score"]):  # the number that labels derive from
+        truth = data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
+        # of 0 and 1 every cut gives the same labels
+        if len(np.unique(truth[~np.isnan(truth)])) > 2:
+            results.label_sensitivity = [
+                label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
+            ]
     config = data.config
     if config.label_noise is not None or config.second_label is not None:
         second = read_second_labels(data.store, config.second_label, data.splits.test)

@@ -20,7 +20,7 @@ from store.read.joined.joined_store import prefixes_of
 from store.traces.origin import origins_of
 from train.config import Arguments, Config, config_of_run, flag_of
 from train.data.batches import TrainingData
-from train.data.requirements import has_numbers
+from train.data.open import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
 from train.files import read_json, write_text

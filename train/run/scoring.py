@@ -21,14 +21,9 @@ from store.traces.origin import find_difference, origins_of
 from train.config import Config, check_config, config_of_run
 from train.data.batches import TrainingData
 from train.data.in_memory import ANSWER, DataInMemory, data_in_memory
-from train.data.requirements import (
-    check_reader,
-    columns_of,
-    has_numbers,
-    open_stores,
-    reader_of,
-    roles_of,
-)
+from train.data.open import has_numbers, open_stores
+from train.data.readers import columns_of, reader_of, roles_of
+from train.data.requirements import check_reader
 from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
@@ -186,7 +181,7 @@ def read_data(traces: object, names: Sequence[str], models: TrainedModels) -> Tr
         data = data_of(some, config)
     else:
         data = data_in_memory(some, models.results.layers, config)
-    for name in [*names, *base_of(names, config)]:
+    for name in needed_by(names, models):
         check_reader(name, data, "or leave it out with --models")
         if isinstance(data, DataInMemory) and {*ANSWER}.issubset(columns_of(name, data)):
             data.check_answers()
@@ -236,8 +231,7 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     Layers are compared as they are read, other things as the stores record them. What either of
     them does not record is not compared.
     """
-    base = base_of(names, models.config)
-    for name in [*names, *base]:
+    for name in needed_by(names, models):
         mismatch = find_other_layers(name, models, data)
         if mismatch is not None:
             return mismatch
@@ -280,15 +274,12 @@ def find_other_layers(name: str, models: TrainedModels, data: TrainingData) -> s
     return None
 
 
-def base_of(names: Iterable[str], config: Config) -> list[str]:
-    """The baseline that detectors were trained on top of, if there are such among the names."""
-    has_detectors = not DETECTORS.keys().isdisjoint(names)
-    return [config.on_top_of] if config.on_top_of is not None and has_detectors else []
-
-
 def needed_by(names: Sequence[str], models: TrainedModels) -> list[str]:
     """The names, and the baseline that detectors among them were trained on top of."""
-    return list(dict.fromkeys([*names, *base_of(names, models.config)]))
+    base = models.config.on_top_of
+    if base is None or DETECTORS.keys().isdisjoint(names):
+        return list(names)
+    return list(dict.fromkeys([*names, base]))
 
 
 def checkpoints_of(names: Sequence[str], models: TrainedModels) -> dict[Path, Checkpoint]:

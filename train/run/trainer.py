@@ -14,8 +14,9 @@ from lightning_fabric import Fabric
 from models import BASELINES, CONTROLS, Detector, FittedProbe, Probe
 from store.reports import count, first_ids
 from train.data.batches import TrainingData
+from train.data.columns import missing_columns
 from train.data.questions import Asked
-from train.data.requirements import missing_columns, reader_of
+from train.data.readers import reader_of
 from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.findings import Scored, ScoredByName
@@ -24,7 +25,7 @@ from train.evaluate.metrics import Scores, auroc
 from train.evaluate.results import Choices, Epoch, Facts, TrainingFacts
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Hooks, Training, fit, predict
-from train.fit.probes import AnyProbe, score_probe
+from train.fit.probes import score_probe
 from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
 from train.run.checkpoint import (
     Checkpoint,
@@ -97,14 +98,14 @@ class Trainer:
         fitted: ScoredByName = {}
         left_out: dict[str, str] = {}
         for name in self.data.config.references:
-            probe = reader_of(name, self.data)
-            missing = missing_columns(self.data, probe.columns)
-            if not probe.columns or (missing and name in BASELINES):
+            columns = reader_of(name, self.data).columns
+            missing = missing_columns(self.data, columns)
+            if not columns or (missing and name in BASELINES):
                 continue
             try:
                 if missing:
                     raise DataError(f"the store has no column {' or '.join(map(repr, missing))}")
-                fitted[name] = self.fit_probe(name, probe)
+                fitted[name] = self.fit_probe(name)
             except DataError as error:
                 left_out[name] = str(error)
                 kind = "control" if name in CONTROLS else "baseline"
@@ -113,8 +114,9 @@ class Trainer:
             fitted[name].facts.control = True
         return fitted, left_out
 
-    def fit_probe(self, name: str, probe: AnyProbe) -> Scored:
+    def fit_probe(self, name: str) -> Scored:
         """Fit and score a probe or a baseline, and save what was fitted."""
+        probe = reader_of(name, self.data)
         purpose = "the features of all rows; lower --max-traces, or read fewer --layers"
         with memory_enough(name, purpose):
             scored, fitted = score_probe(name, probe, self.data)

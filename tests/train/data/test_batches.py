@@ -12,10 +12,12 @@ from store import Column, Schema, StoreWriter, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.requirements import check_layers, check_threshold, missing_columns, open_data
+from train.data.columns import missing_columns
+from train.data.requirements import check_layers, check_threshold
 from train.data.splits import all_as_test, check_batch, read_splits
 from train.errors import DataError
 from train.evaluate.findings import count_splits
+from train.run.plan import open_data
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
 LABELS = np.random.default_rng(0).integers(0, 2, 3000)

@@ -7,7 +7,7 @@ from store import Column, Schema, StoreWriter, TraceStore
 from store.labels.rule import UNLABELLED
 from store.traces.question_split import side_of_question, split_of_question
 from train.config import Config, check_config
-from train.data.requirements import find_split_remarks
+from train.data.remarks import find_split_remarks
 from train.data.splits import BY_QUESTION, read_second_labels, read_splits, read_values
 from train.errors import ConfigError, DataError, TrainError, store_errors
 

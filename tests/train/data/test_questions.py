@@ -14,7 +14,7 @@ from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config, check_config
 from train.data.batches import TrainingData
 from train.data.questions import read_questions
-from train.data.requirements import find_remarks, find_split_remarks
+from train.data.remarks import find_remarks, find_split_remarks
 from train.data.splits import Splits, read_labels, read_splits
 from train.errors import ConfigError, DataError
 from train.evaluate.findings import count_splits

@@ -11,7 +11,7 @@ from store import Schema, StoreWriter, TraceStore
 from store.traces.columns import TRACE_COLUMNS
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.requirements import reader_of
+from train.data.readers import reader_of
 from train.data.splits import read_splits
 from train.fit.device import build_fabric
 from train.fit.loop import Hooks, Training

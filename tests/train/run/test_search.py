@@ -10,8 +10,8 @@ from kills import killed_at
 from runs import SMALL, call, predict, train
 
 from train.config import Config
-from train.data.requirements import open_data
 from train.evaluate.results import Choice, Epoch
+from train.run.plan import open_data
 from train.run.search import N_TRACES, describe_settings, for_trials, search
 
 SMALL_SEARCH = ["--tune=small", "--only=lstm_solo"]

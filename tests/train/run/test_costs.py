@@ -6,9 +6,10 @@ from store import TraceStore
 from store.cli.main import main as store_main
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.requirements import also_needed, bytes_of_answers, reader_of
+from train.data.readers import reader_of
 from train.data.splits import read_splits
 from train.fit.probes import score_probe
+from train.run.costs import also_needed, bytes_of_answers
 
 L, D = 2, 8  # of the store: float16 states, some tokens, two answers to each question
 

@@ -1,0 +1,81 @@
+"""What a method reads of a store, with the settings of a run."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from models import DETECTORS, find
+from models.metadata import FieldProbe
+from models.reader import Reader
+from train.config import Config, own_options
+from train.data.batches import TrainingData
+from train.data.columns import missing_columns
+from train.data.metadata import metadata_columns
+from train.outside.methods import NOTHING
+
+__all__ = [
+    "choose_reader",
+    "columns_of",
+    "columns_with",
+    "optional_to_score",
+    "reader_of",
+    "roles_of",
+    "settings_for",
+    "trained_on",
+]
+
+
+def roles_of(reader: Reader | type[Reader]) -> tuple[str, ...]:
+    """The columns that a method reads: labels too, those that may be missing, those instead."""
+    other = reader.otherwise
+    return (*reader.columns, *reader.optional, *reader.targets, *(other.columns if other else ()))
+
+
+def trained_on(name: str) -> tuple[str, ...]:
+    """The columns besides those that a method scores from which its training has to have."""
+    method = find(name)
+    return (*method.targets, *method.learns_from)
+
+
+def reader_of(name: str, data: TrainingData) -> Any:
+    """The detector or probe of a name, as it reads this store.
+
+    The control of fields reads those that the store has.
+    """
+    reader = find(name)
+    if isinstance(reader, FieldProbe):
+        chosen = metadata_columns(data.store, data.config)
+        named = frozenset(name for name, is_named in chosen.items() if is_named)
+        return replace(reader, columns=tuple(chosen), named=named)
+    return choose_reader(reader, lambda columns: missing_columns(data, columns))
+
+
+def choose_reader(reader: Any, missing: Callable[[Iterable[str]], object]) -> Any:
+    """A detector or probe, which reads other columns instead where those alone are not missing."""
+    other = reader.otherwise
+    if other is None or not missing(reader.columns) or missing(other.columns):
+        return reader
+    return other
+
+
+def columns_of(name: str, data: TrainingData) -> tuple[str, ...]:
+    """Columns that a detector, probe or baseline reads of this store with these settings."""
+    return columns_with(data.config, name, reader_of(name, data))
+
+
+def columns_with(config: Config, name: str, reader: Any) -> tuple[str, ...]:
+    """Columns that the reader of this name reads with some settings."""
+    if name in DETECTORS:
+        return reader.columns_for(settings_for(name, config))
+    return reader.columns
+
+
+def optional_to_score(reader: Reader | type[Reader]) -> list[str]:
+    """Columns that a method scores from where they are there."""
+    return [role for role in reader.optional if role not in reader.learns_from]
+
+
+def settings_for(name: str, config: Config) -> dict[str, object]:
+    """All settings by name, and the options that a detector has for itself."""
+    given = config.outside.get(name, NOTHING).options
+    return asdict(config) | own_options(name, DETECTORS[name].options, given)
