@@ -20,7 +20,10 @@ pytestmark = [
     pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'"),
 ]
 
-FLAGS = "--models lstm_solo,gnn_det_lstm,logreg_pca --epochs 2 --save-every 2 --seed 1 --threads 1"
+FLAGS = (
+    "--models lstm_solo,gnn_det_lstm,logreg_pca --epochs 2 --save-every 2 --seed 1 --seeds 1 "
+    "--threads 1"
+)
 CACHE_BYTES = "30MB"  # of 45 MB
 MEASURED = 2  # columns of the table that hold seconds, the last ones
 
@@ -81,12 +84,12 @@ def test_an_address_trains_to_the_same_table_and_a_killed_training_goes_on_elsew
     assert results(tmp_path / "whole") == results(tmp_path / "local")
     stopped = tmp_path / "stopped"
     process = start(url, stopped, tmp_path / "cache")
-    while process.poll() is None and not [*stopped.glob("gnn_det_lstm-seed1.state.pt")]:
+    half_done = stopped / "lstm_solo-seed1.pt", stopped / "gnn_det_lstm-seed1.state.pt"
+    while process.poll() is None and not all(file.exists() for file in half_done):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert (stopped / "lstm_solo-seed1.pt").exists()
     assert not (stopped / "gnn_det_lstm-seed1.pt").exists()
     assert finish(start(url, stopped, tmp_path / "other")) == expected
     assert results(stopped) == results(tmp_path / "local")
