@@ -1,8 +1,10 @@
-"""Small stores, written in one call, and commands that refuse."""
+"""Small stores, written in one call, and what commands and calls refuse."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
 from store.cli.main import main
@@ -24,10 +26,21 @@ def make_store(
     return TraceStore.open(path)
 
 
+def store_columns(
+    path: str | Path,
+    columns: Mapping[str, tuple[Column | str, Any]],
+    provenance: dict[str, Any] | None = None,
+) -> TraceStore:
+    """A store of columns, name -> (kind, values of all rows), with traces t0, t1, ..."""
+    kinds = {name: kind for name, (kind, _) in columns.items()}
+    rows = enumerate(zip(*(values for _, values in columns.values()), strict=True))
+    traces = {f"t{i}": dict(zip(kinds, row, strict=True)) for i, row in rows}
+    return make_store(path, kinds, traces, provenance)
+
+
 def one_column(path: str | Path, name: str, kind: Column | str, values: Any, **options: Any) -> Any:
     """A store of one column, with traces t0, t1, ..."""
-    rows = {f"t{i}": {name: value} for i, value in enumerate(values)}
-    return make_store(path, {name: kind}, rows, **options)
+    return store_columns(path, {name: (kind, values)}, **options)
 
 
 def refused(capsys: Any, *arguments: object) -> str:
@@ -40,3 +53,12 @@ def refused(capsys: Any, *arguments: object) -> str:
     out, error = capsys.readouterr()
     assert (status, out, error.count("\n")) == (2, "", 1)
     return str(error)
+
+
+def complaint(errors: Any, call: Any, *arguments: Any, **options: Any) -> str:
+    """The one line of the error that a call raises, which is one of these."""
+    with pytest.raises(errors) as caught:
+        call(*arguments, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text

@@ -8,108 +8,74 @@ from hypothesis import strategies as st
 
 from store.labels.answer_scores import contains_score, exact_match_score, first_statement
 
-SAID = [
-    ("The capital of France is Paris.", "Paris"),
-    ("**Paris** is the capital.", "Paris"),
-    ("Paris, not London.", "Paris"),
-    ("It's not London, Paris is.", "Paris"),
-    ("Not only Paris, also Lyon.", "Paris"),
-    ("Paris is not only the capital, but the largest city.", "Paris"),
-    ("It was St. Louis.", "St. Louis"),
-    ("Great question! The answer is J. K. Rowling. She was born in 1965.", "JK Rowling"),
-    ("Sure, here is the answer:\n\nParis", "Paris"),
-    ("1. Paris\n2. London", "Paris"),
-    ("Paris?", "Paris"),
-    ("\n\n  Paris", "paris"),
-    ("It is 1,000 km.", "1000"),
-    ("Vitamin A is one.", "Vitamin A"),
-    ("The answer is A.", "A"),
-    ("A) Paris", "A"),
-    ("No, it isn't.", "no"),
-    ("To be, or not to be", "not to be"),
-    ("The U.S. President", "President"),
-    ("Sure. The answer is Paris.", "Paris"),
-    ("Let me think.\nParis", "Paris"),
-    ("Great question!\nSure. Let me see.\nParis", "Paris"),
-    ("<think>\nLondon? No.\n</think>\n\nParis", "Paris"),
-    ("<think>hm</think>Paris", "Paris"),
-    ("London? No.\n</think>\nParis", "Paris"),
-    ("Great question! Yes, it is.", "yes"),
-    ("The answer is no.", "No"),
-    ("That statement is false.", "False"),
-    ("True.", "true"),
-    ("中国的首都是北京。", "北京"),
-    ("首都是北京，不是上海。", "北京"),
-    ("東京です", "東京"),
-    ("Believe it or not, it's Paris.", "Paris"),
-    ("Don't worry, it is Paris.", "Paris"),
-    ("I do not know London, but I think it is Paris.", "Paris"),
-    ("I have no doubt that it is Paris.", "Paris"),
-    ("서울입니다.", "서울"),
+SAID = [  # a reference, and answers
+    ("Paris", "The capital of France is Paris.", "**Paris** is the capital."),
+    ("Paris", "Paris, not London.", "It's not London, Paris is.", "Not only Paris, also Lyon."),
+    ("Paris", "Paris is not only the capital, but the largest city."),
+    ("Paris", "Sure, here is the answer:\n\nParis", "1. Paris\n2. London", "Paris?"),
+    ("Paris", "Sure. The answer is Paris.", "Let me think.\nParis"),
+    ("Paris", "Great question!\nSure. Let me see.\nParis"),
+    ("Paris", "<think>\nLondon? No.\n</think>\n\nParis", "<think>hm</think>Paris"),
+    ("Paris", "London? No.\n</think>\nParis", "Believe it or not, it's Paris."),
+    ("Paris", "Don't worry, it is Paris.", "I do not know London, but I think it is Paris."),
+    ("Paris", "I have no doubt that it is Paris.", "Not Paris in Texas, but Paris in France."),
+    ("St. Louis", "It was St. Louis."),
+    ("JK Rowling", "Great question! The answer is J. K. Rowling. She was born in 1965."),
+    ("paris", "\n\n  Paris"),
+    ("1000", "It is 1,000 km."),
+    ("Vitamin A", "Vitamin A is one."),
+    ("A", "The answer is A.", "A) Paris"),
+    ("no", "No, it isn't."),
+    ("not to be", "To be, or not to be"),
+    ("President", "The U.S. President"),
+    ("yes", "Great question! Yes, it is."),
+    ("No", "The answer is no."),
+    ("False", "That statement is false."),
+    ("true", "True."),
+    ("北京", "中国的首都是北京。", "首都是北京，不是上海。"),
+    ("東京", "東京です"),
+    ("서울", "서울입니다."),
 ]
-NOT_SAID = [
-    ("London.", "Paris"),
+NOT_SAID = [  # a reference, and answers
+    ("Paris", "London.", "", "not Paris", "It isn't Paris.", "It isn’t Paris."),
+    ("Paris", "It is not in the city of Paris.", "It was never called Paris."),
+    ("Paris", "Neither London nor Paris.", "London rather than Paris."),
+    ("Paris", "London, unlike Paris, is.", "Paris is not the capital."),
+    ("Paris", "Paris isn't the capital.", "Is it Paris? No, it is London.", "London.\nParis"),
+    ("Paris", "London. Or Paris.", "A Parisian", "It can't be Paris.", "It cannot be Paris."),
+    ("Paris", "It couldn't be Paris.", "It wasn't actually Paris.", "It is no longer Paris."),
+    ("Paris", "It hadn't been Paris.", "It won't be Paris, it wouldn't be Paris."),
+    ("Paris", "I don't think it's Paris.", "I do not believe that it is in Paris."),
+    ("Paris", "I doubt it was Paris.", "Anything but Paris."),
+    ("Paris", "It is anything but the Paris of old.", "<think>Paris, perhaps"),
+    ("Paris", "<think>Paris?</think>London", "London. Sure. Paris"),
+    ("A", "It is a dog."),
+    ("3.14", "3.14159"),
+    ("5 million", "It is 1.5 million."),
+    ("12", "-12"),
     ("", "Paris"),
-    ("not Paris", "Paris"),
-    ("It isn't Paris.", "Paris"),
-    ("It isn’t Paris.", "Paris"),
-    ("It is not in the city of Paris.", "Paris"),
-    ("It was never called Paris.", "Paris"),
-    ("Neither London nor Paris.", "Paris"),
-    ("London rather than Paris.", "Paris"),
-    ("London, unlike Paris, is.", "Paris"),
-    ("Paris is not the capital.", "Paris"),
-    ("Paris isn't the capital.", "Paris"),
-    ("Is it Paris? No, it is London.", "Paris"),
-    ("London.\nParis", "Paris"),
-    ("London. Or Paris.", "Paris"),
-    ("A Parisian", "Paris"),
-    ("It is a dog.", "A"),
-    ("3.14159", "3.14"),
-    ("It is 1.5 million.", "5 million"),
-    ("-12", "12"),
-    ("Paris", ""),
-    ("C++", "C"),
-    ("Yes, no doubt about that.", "No"),
-    ("There is no doubt that it is true.", "true"),
-    ("Not true.", "true"),
-    ("It can't be Paris.", "Paris"),
-    ("It cannot be Paris.", "Paris"),
-    ("It couldn't be Paris.", "Paris"),
-    ("It wasn't actually Paris.", "Paris"),
-    ("It is no longer Paris.", "Paris"),
-    ("It hadn't been Paris.", "Paris"),
-    ("It won't be Paris, it wouldn't be Paris.", "Paris"),
-    ("I don't think it's Paris.", "Paris"),
-    ("I do not believe that it is in Paris.", "Paris"),
-    ("I doubt it was Paris.", "Paris"),
-    ("Anything but Paris.", "Paris"),
-    ("It is anything but the Paris of old.", "Paris"),
-    ("<think>Paris, perhaps", "Paris"),
-    ("<think>Paris?</think>London", "Paris"),
-    ("London. Sure. Paris", "Paris"),
-    ("首都不是北京。", "北京"),
-    ("上海。北京。", "北京"),
-    ("東京ではない", "東京"),
-    ("서울이 아니다", "서울"),
-    ("Римский", "Рим"),
+    ("C", "C++"),
+    ("No", "Yes, no doubt about that."),
+    ("true", "There is no doubt that it is true.", "Not true."),
+    ("北京", "首都不是北京。", "上海。北京。"),
+    ("東京", "東京ではない"),
+    ("서울", "서울이 아니다"),
+    ("Рим", "Римский"),
 ]
 
 
-@pytest.mark.parametrize("answer, reference", SAID)
-def test_said(answer, reference):
-    assert contains_score(answer, ["Oslo", reference]) == 1.0
+@pytest.mark.parametrize("reference, answers", [(one, answers) for one, *answers in SAID])
+def test_said(reference, answers):
+    """One place will do, though it is denied in another."""
+    for answer in answers:
+        assert contains_score(answer, ["Oslo", reference]) == 1.0, answer
 
 
-@pytest.mark.parametrize("answer, reference", NOT_SAID)
-def test_not_said(answer, reference):
+@pytest.mark.parametrize("reference, answers", [(one, answers) for one, *answers in NOT_SAID])
+def test_not_said(reference, answers):
     """Elsewhere, denied, or part of another word or number."""
-    assert contains_score(answer, [reference]) == 0.0
-
-
-def test_said_in_one_place_and_denied_in_another():
-    """One place will do."""
-    assert contains_score("Not Paris in Texas, but Paris in France.", ["Paris"]) == 1.0
+    for answer in answers:
+        assert contains_score(answer, [reference]) == 0.0, answer
 
 
 def test_without_references_there_is_no_score():

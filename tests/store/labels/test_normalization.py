@@ -2,6 +2,7 @@
 
 import re
 import string
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -15,25 +16,17 @@ SAME = [
     ("an apple, a pear", "apple pear"),
     ("PARIS", "Paris"),
     ("Paris!", "“Paris”"),
-    ("don’t", "don't"),
-    ("don't", "dont"),
+    ("don’t", "don't", "dont"),
     ("l‘été", "L'ete"),
-    ("José", "Jose"),
-    ("Jose\u0301", "José"),
+    ("José", "Jose", "Jose\u0301"),
     ("Øresund", "Oresund"),
     ("Straße", "strasse"),
     ("Łódź", "Lodz"),
-    ("twenty-one", "twenty one"),
-    ("twenty–one", "twenty-one"),
+    ("twenty-one", "twenty one", "twenty–one"),
     ("1939–1945", "1939-1945"),
-    ("\u221212", "-12"),
-    ("minus 12", "-12"),
-    (" -12.", "-12"),
-    ("1,000", "1000"),
+    ("\u221212", "-12", "minus 12", " -12."),
+    ("1,000", "1000", "1\u202f000", "1,000,", "'1,000'"),
     ("1,234,567.5", "1234567.5"),
-    ("1\u202f000", "1000"),
-    ("1,000,", "1000"),
-    ("'1,000'", "1000"),
     ("1,000, 2,000 and 3,000", "1000, 2000 and 3000"),
     (".5", "0.5"),
     ("3.14.", "3.14"),
@@ -62,15 +55,11 @@ SAME = [
     ("(A)", "A"),
 ]
 DIFFERENT = [
-    ("3.14", "31.4"),
-    ("3.14", "314"),
-    ("1.5 million", "15 million"),
-    ("1.5 million", "5 million"),
-    ("-12", "12"),
-    ("\u221212", "12"),
+    ("3.14", "31.4", "314"),
+    ("1.5 million", "15 million", "5 million"),
+    ("12", "-12", "\u221212", "1/2"),
     ("-0.5", "0.5"),
-    ("-$5", "$5"),
-    ("$5", "€5"),
+    ("$5", "-$5", "€5", "5%"),
     ("100 €", "100 $"),
     ("5€ 3", "53 euros"),
     ("1,0000", "1000"),
@@ -79,45 +68,41 @@ DIFFERENT = [
     ("राम", "रोम"),
     ("ปู", "ปี"),
     ("কলা", "কালি"),
-    ("$5", "5%"),
-    ("3,14", "314"),
+    ("314", "3,14"),
     ("1,00", "100"),
-    ("1/2", "12"),
-    ("10:30", "1030"),
-    ("10:30", "10.30"),
+    ("10:30", "1030", "10.30"),
     ("5'10", "510"),
     ("1939-1945", "19391945"),
     ("10²", "102"),
     ("1½", "1"),
     ("3rd", "3"),
     ("2.0", "20"),
-    ("A", ""),
-    ("A", "B"),
-    ("A", "the"),
+    ("A", "", "B", "the"),
     ("vitamin A", "vitamin"),
     ("hepatitis A", "hepatitis B"),
-    ("+", "-"),
-    ("+", ""),
+    ("+", "-", ""),
     ("!", "?"),
-    ("C++", "C"),
-    ("C#", "C"),
+    ("C", "C++", "C#"),
     ("theatre", "atre"),
     ("therapist", "the rapist"),
-    ("0", ""),
+    ("", "0"),
 ]
 
 
-@pytest.mark.parametrize("one, other", SAME)
-def test_the_same(one, other):
+@pytest.mark.parametrize("texts", SAME)
+def test_the_same(texts):
     """Under every rule, either way round."""
-    for rule in (exact_match_score, f1_score, contains_score):
-        assert rule(one, [other]) == rule(other, [one]) == 1.0
+    for one, other in permutations(texts, 2):
+        for rule in (exact_match_score, f1_score, contains_score):
+            assert rule(one, [other]) == 1.0
 
 
-@pytest.mark.parametrize("one, other", DIFFERENT)
-def test_not_the_same(one, other):
-    """Either way round, also among other references."""
-    assert exact_match_score(one, [other, "x"]) == exact_match_score(other, ["x", one]) == 0.0
+@pytest.mark.parametrize("texts", DIFFERENT)
+def test_not_the_same(texts):
+    """As the first one, either way round, also among other references."""
+    one, *others = texts
+    for other in others:
+        assert exact_match_score(one, [other, "x"]) == exact_match_score(other, ["x", one]) == 0.0
 
 
 @pytest.mark.parametrize(

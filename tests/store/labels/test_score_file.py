@@ -92,19 +92,16 @@ def test_columns_can_be_named(read):
 OTHERS = "expected one of its columns correct, wrong"
 
 
+WRONG = {"label_column": "wrong"}
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"score_column": "wrnog"}, f"{OTHERS}, found 'wrnog'; closest: 'wrong'"),
         ({"label_column": "question_id"}, f"{OTHERS}, found 'question_id'"),
-        (
-            {"label_column": "wrong", "lower_is_better": True},
-            "'wrong' holds labels, .* no direction",
-        ),
-        (
-            {"label_column": "wrong", "score_column": "wrong"},
-            "both a score column and a label column",
-        ),
+        (WRONG | {"lower_is_better": True}, "'wrong' holds labels, .* no direction"),
+        (WRONG | {"score_column": "wrong"}, "both a score column and a label column"),
     ],
 )
 def test_options_that_contradict_the_file(read, options, message):
@@ -145,29 +142,22 @@ def test_json_lines(read):
     assert (table.by_trace, table.n_empty) == ({"a": 1.0, "7": 0.0}, 2)
 
 
+NO_NUMBER = "expected a finite number as score, found"
+FOUR = "question_id,question,score\nq1,3,000 of what?,0.5\n"
+TWICE = "question_id,score\nq1,1\nq1,2\n"
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
-        (
-            "question_id,question,score\nq1,3,000 of what?,0.5\n",
-            "line 2: expected 3 cells as in the header, found 4",
-        ),
+        (FOUR, "line 2: expected 3 cells as in the header, found 4"),
         ('{"trace_id": "a", "score": 1}\n[1]\n', "line 2: expected one JSON object"),
         ('{"trace_id": "a", "score": 1}\n{"trace_id\n', "line 2: expected one JSON object"),
-        (
-            '{"trace_id": "a", "score": NaN}\n',
-            "line 1: expected a finite number as score, found 'NaN'",
-        ),
+        ('{"trace_id": "a", "score": NaN}\n', f"line 1: {NO_NUMBER} 'NaN'"),
         ("", "line 1: expected a header"),
-        ("question_id,score\nq1,x\n", "line 2: expected a finite number as score, found 'x'"),
-        (
-            "question_id,score\nq1,1e300\n",
-            "line 2: expected a finite number as score, found '1e300'",
-        ),
-        (
-            "question_id,score\nq1,1\nq1,2\n",
-            "line 3: expected one score for 'q1', found 1.0 and 2.0",
-        ),
+        ("question_id,score\nq1,x\n", f"line 2: {NO_NUMBER} 'x'"),
+        ("question_id,score\nq1,1e300\n", f"line 2: {NO_NUMBER} '1e300'"),
+        (TWICE, "line 3: expected one score for 'q1', found 1.0 and 2.0"),
         ("PAR1\x15\udcff", r"s\.csv: expected scores as CSV or JSON lines, in UTF-8"),
     ],
 )

@@ -13,20 +13,10 @@ from store.traces import notebook
 from store.traces.notebook import store_html, trace_html
 
 TAGS = {"div", "span", "b", "bdi", "table", "tr", "th", "td"}
-HOSTILE = [
-    "<img src=x onerror=alert(1)>",
-    "</bdi></div><script>alert(1)</script>",
-    '"><svg onload=alert(1)>',
-    "' onmouseover='alert(1)",
-    "&lt;b&gt;&amp;amp;",
-    "\u202eright to left",
-    "\u2066\u2067 never closed",
-    "\x00\x1b[31m\x7f\x9b",
-    "\ud83d half",
-    "-->]]><!--",
-    "{{constructor}} ${7*7} `x`",
-    "🙂 naïve 中文",
-]
+HOSTILE = ["<img src=x onerror=alert(1)>", "</bdi></div><script>alert(1)</script>"]
+HOSTILE += ['"><svg onload=alert(1)>', "' onmouseover='alert(1)", "&lt;b&gt;&amp;amp;"]
+HOSTILE += ["\u202eright to left", "\u2066\u2067 never closed", "\x00\x1b[31m\x7f\x9b"]
+HOSTILE += ["\ud83d half", "-->]]><!--", "{{constructor}} ${7*7} `x`", "🙂 naïve 中文"]
 
 
 class Reader(HTMLParser):
@@ -69,16 +59,9 @@ class Reader(HTMLParser):
 
 def make(path, rows, **more):
     """A store with tokens and what is given of each, and the traces of it."""
-    columns = {
-        "tokens": Column("int32", axis="tokens"),
-        "token_texts": Column("utf8"),
-        "logprob": Column("float32", axis="tokens"),
-        "prompt_len": Column("int32"),
-        "label": Column("int8"),
-        "score": Column("bfloat16"),
-        "question": Column("utf8"),
-        "references": Column("utf8"),
-    }
+    columns = {"tokens": Column("int32", axis="tokens"), "token_texts": "utf8"}
+    columns |= {"logprob": Column("float32", axis="tokens"), "prompt_len": "int32", "label": "int8"}
+    columns |= {"score": "bfloat16", "question": "utf8", "references": "utf8"}
     names = set().union(*rows, more)
     chosen = {name: column for name, column in columns.items() if name in names} | more
     return make_store(path, chosen, {f"t{i}": row for i, row in enumerate(rows)})
@@ -230,18 +213,10 @@ def test_a_trace_without_tokens_shows_its_texts(tmp_path):
 
 def test_columns_of_other_shapes_are_not_taken_for_tokens():
     """Names alone say nothing."""
-    columns = {
-        "tokens": Column("int32", (2,)),
-        "token_texts": Column("float32"),
-        "logprob": Column("float32"),
-        "prompt_len": Column("utf8"),
-    }
-    values = {
-        "tokens": np.zeros(2, np.int32),
-        "token_texts": np.float32(1),
-        "logprob": np.float32(-1),
-        "prompt_len": "three",
-    }
+    columns = {"tokens": Column("int32", (2,)), "prompt_len": Column("utf8")}
+    columns |= dict.fromkeys(("token_texts", "logprob"), Column("float32"))
+    values = {"tokens": np.zeros(2, np.int32), "prompt_len": "three"}
+    values |= {"token_texts": np.float32(1), "logprob": np.float32(-1)}
     found = Reader(trace_html("t", values, columns))
     assert "token_texts 1 · logprob -1" in found.text
     assert not found.tokens
@@ -249,10 +224,8 @@ def test_columns_of_other_shapes_are_not_taken_for_tokens():
 
 def test_only_what_is_shown_is_read():
     """Never the states."""
-    columns = {
-        "hidden_states": Column("float16", (32, 4096), "tokens"),
-        "tokens": Column("int32", axis="tokens"),
-    }
+    columns = {"hidden_states": Column("float16", (32, 4096), "tokens")}
+    columns |= {"tokens": Column("int32", axis="tokens")}
     found = Reader(trace_html("t", {"tokens": np.arange(2)}, columns))
     assert len(found.tokens) == 2
 

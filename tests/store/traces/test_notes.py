@@ -2,18 +2,17 @@
 
 import numpy as np
 import pytest
+from small import make_store
 
-from store import Column, FormatError, Schema, StoreWriter, TraceStore
+from store import Column, FormatError, StoreWriter, TraceStore
 from store.labels.notes import write_note
 from store.traces.notes import notes_path
 
 
 @pytest.fixture
 def path(tmp_path):
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"label": Column("int8")})) as writer:
-        for i in range(4):
-            writer.append(f"q{i}", {"label": i % 2})
-    return tmp_path / "s.zarr"
+    rows = {f"q{i}": {"label": i % 2} for i in range(4)}
+    return make_store(tmp_path / "s.zarr", {"label": "int8"}, rows).path
 
 
 @pytest.fixture

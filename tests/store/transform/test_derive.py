@@ -82,9 +82,8 @@ def test_damaged_states_are_no_column(tmp_path, capsys):
     """A valid checksum of what follows from them would hide it."""
     make(tmp_path / "s.zarr")
     flip(tmp_path / "s.zarr/hidden_states/c/0/0/0")
-    assert "array 'hidden_states', shard 0, chunk 0: expected checksum" in refused(
-        capsys, "derive", tmp_path / "s.zarr", "hs_last"
-    )
+    error = refused(capsys, "derive", tmp_path / "s.zarr", "hs_last")
+    assert "array 'hidden_states', shard 0, chunk 0: expected checksum" in error
 
 
 def test_names_that_cannot_be_derived_are_refused(tmp_path, capsys):

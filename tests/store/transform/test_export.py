@@ -9,32 +9,18 @@ import sys
 
 import numpy as np
 import pytest
-from small import make_store
+from small import make_store, refused
 
 from store import Column, NotFoundError, SchemaError, StoreError, TraceStore
 from store.cli.main import main
 from store.transform import export
 from store.transform.export import export_table
 
-TEXTS = [
-    "plain",
-    'a "quoted", text',
-    "two\nlines",
-    "a\r\nb",
-    "lone\rreturn",
-    "=cmd|' /C calc'!A1",
-    "é 漢 🙂",
-    "",
-    " s ",
-]
-COLUMNS = {
-    "question_id": Column("utf8"),
-    "answer": Column("utf8"),
-    "references": Column("utf8"),
-    "score": Column("float32"),
-    "half": Column("float16"),
-    "label": Column("int8"),
-    "big": Column("int64"),
+TEXTS = ["plain", 'a "quoted", text', "two\nlines", "a\r\nb", "lone\rreturn"]
+TEXTS += ["=cmd|' /C calc'!A1", "é 漢 🙂", "", " s "]
+COLUMNS = dict.fromkeys(("question_id", "answer", "references"), "utf8")
+COLUMNS |= {"score": "float32", "half": "float16", "label": "int8", "big": "int64"}
+COLUMNS |= {
     "hidden": Column("float16", item_shape=(2,)),
     "tokens": Column("int32", axis="tokens"),
     "logprob": Column("float32", axis="tokens"),
@@ -93,14 +79,9 @@ def test_json_lines_hold_every_value(store, tmp_path):
     assert records[1]["references"] == [TEXTS[1], "b"]
     assert records[0]["references"] == "no list"
     assert records[3]["score"] is None
-    assert records[1] | {"references": 0} == {
-        "trace_id": "t1",
-        "question_id": "q0",
-        "answer": TEXTS[1],
-        "references": 0,
-        "score": 0.1,
-        "label": 1,
-    }
+    del records[1]["references"]
+    ids = {"trace_id": "t1", "question_id": "q0"}
+    assert records[1] == ids | {"answer": TEXTS[1], "score": 0.1, "label": 1}
 
 
 def test_every_list_of_references_becomes_json(tmp_path):
@@ -113,9 +94,8 @@ def test_every_list_of_references_becomes_json(tmp_path):
     target = tmp_path / "t.jsonl"
     assert main(["export", str(tmp_path / "s.zarr"), "--to", str(target)]) == 0
     lines = target.read_text(encoding="utf-8").splitlines()
-    references = (
-        r'["\ud800", 1, null, -1e999, [1e999, "NaN \" Infinity", {"NaN": null}], "\\ud800"]'
-    )
+    nested = r'[1e999, "NaN \" Infinity", {"NaN": null}]'
+    references = rf'["\ud800", 1, null, -1e999, {nested}, "\\ud800"]'
     assert lines == [
         f'{{"trace_id": "{trace_id}", "references": {references}, "score": {score}}}'
         for trace_id, score in (("a", "-1e999"), ("b", "null"))
@@ -149,15 +129,13 @@ def test_blocks_do_not_show(store, tmp_path, monkeypatch):
     assert done == [2, 4, 6, 8, 9]
 
 
+CAN_BE = "can be exported: trace_id, question_id, answer, ref"
+
+
 @pytest.mark.parametrize(
     "name, error, message",
     [
-        (
-            "tokens",
-            SchemaError,
-            "'tokens' holds an array in each row.*can be exported: "
-            "trace_id, question_id, answer, ref",
-        ),
+        ("tokens", SchemaError, f"'tokens' holds an array in each row.*{CAN_BE}"),
         ("hidden", SchemaError, "'hidden' holds an array in each row"),
         ("answr", NotFoundError, "found 'answr'; closest: 'answer'"),
     ],
@@ -282,7 +260,6 @@ def test_a_full_disk_is_named_with_the_file(store, tmp_path, monkeypatch, capsys
     monkeypatch.setitem(export.FORMATS, ".csv", fail)
     monkeypatch.setattr("store.cli.main.discard_output", lambda: None)  # pytest's has no descriptor
     target = tmp_path / "t.csv"
-    assert main(["export", str(store.path), "--to", str(target)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, "export", store.path, "--to", target)
     assert f"export: {target}: expected to read and write" in line
     assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]

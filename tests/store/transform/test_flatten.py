@@ -98,10 +98,8 @@ def test_raw_tokens_that_fit_in_memory_are_read_once(traces, tmp_path):
     columns = ["h", "label"]
     source, flat = flatten(traces, tmp_path / "flat.zarr", columns=columns, shuffle=True)
     assert not source.is_scattered
-    select = {"h": SELECT["h"]}
-    assert_is_the_order_of(
-        TokenLoader(traces, columns, 9, True, select=select, arrays="numpy"), flat
-    )
+    options = {"select": {"h": SELECT["h"]}, "arrays": "numpy"}
+    assert_is_the_order_of(TokenLoader(traces, columns, 9, True, **options), flat)
 
 
 @pytest.mark.parametrize("memory_bytes", [2500, 10**9])
@@ -113,24 +111,16 @@ def test_a_build_that_stops_goes_on(traces, tmp_path, monkeypatch, memory_bytes,
     whole = flatten(traces, tmp_path / "whole.zarr", memory_bytes, columns, shuffle=True)[1]
     path = tmp_path / "s.zarr"
     for at in (60, 400, 250):
-        source = FlatSource(
-            traces,
-            columns,
-            partial_path(path) / "_tmp",
-            memory_bytes,
-            layers="8,16",
-            shuffle=True,
-        )
+        options = {"layers": "8,16", "shuffle": True}
+        source = FlatSource(traces, columns, partial_path(path) / "_tmp", memory_bytes, **options)
         with pytest.raises(OSError, match="ENOSPC"):
             build_store(path, source, files=Faulty(at, full_disk, lasting=True))
         assert not list(partial_path(path).glob("_tmp/bucket-*"))
     built = flatten(traces, path, memory_bytes, columns, shuffle=True)[1]
     assert built.ids[:] == whole.ids[:]
     for name in columns:
-        assert_equal(
-            built.read_arrays(slice(None), [name])[name],
-            whole.read_arrays(slice(None), [name])[name],
-        )
+        found, wanted = (one.read_arrays(slice(None), [name])[name] for one in (built, whole))
+        assert_equal(found, wanted)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
@@ -171,20 +161,19 @@ def test_the_command(traces, tmp_path, capsys):
 
 def test_what_is_refused(traces, tmp_path, capsys):
     command = ["tokens", tmp_path / "flat.zarr", traces.path, "--column"]
-    assert "one ragged axis, found ['label'], of none" in refused(capsys, *command, "label")
-    assert "expected a column with layers, found x" in refused(
-        capsys, *command, "x", "--layers", "8"
-    )
-    assert "there is no layer 9" in refused(capsys, *command, "h", "--layers", "9")
-    assert "expected a column, found 'hh'" in refused(capsys, *command, "hh")
-    assert "column 'trace_id' of its own" in refused(capsys, *command, "x,trace_id")
+    for arguments, message in (
+        (["label"], "one ragged axis, found ['label'], of none"),
+        (["x", "--layers", "8"], "expected a column with layers, found x"),
+        (["h", "--layers", "9"], "there is no layer 9"),
+        (["hh"], "expected a column, found 'hh'"),
+        (["x,trace_id"], "column 'trace_id' of its own"),
+        (["h", "--where", "label == 7"], "expected tokens to take, found none"),
+    ):
+        assert message in refused(capsys, *command, *arguments)
     inside = ["tokens", traces.path / "flat.zarr", *command[2:], "h"]
     assert "expected a path outside of every store" in refused(capsys, *inside)
-    nothing = [*command, "h", "--where", "label == 7"]
-    assert "expected tokens to take, found none" in refused(capsys, *nothing)
     rows = {"a": {"h": np.zeros(2, "i1"), "row": 1}}
-    named = make_store(
-        tmp_path / "named.zarr", {"h": Column("int8", axis="t"), "row": "int8"}, rows
-    )
+    columns = {"h": Column("int8", axis="t"), "row": "int8"}
+    named = make_store(tmp_path / "named.zarr", columns, rows)
     line = refused(capsys, *command[:2], named.path, "--column", "h,row")
     assert "has a column 'row' of its own; leave it out" in line

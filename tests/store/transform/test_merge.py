@@ -95,9 +95,8 @@ def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
     partial = partial_path(tmp_path / "m.zarr")
     partial.mkdir()
     (partial / "precious.txt").write_text("x")
-    with pytest.raises(
-        SchemaError, match="expected a build that was stopped, found something else"
-    ):
+    message = "expected a build that was stopped, found something else"
+    with pytest.raises(SchemaError, match=message):
         merge(tmp_path / "m.zarr", parts)
     assert (partial / "precious.txt").exists()
 
@@ -228,10 +227,8 @@ def stores_of(tmp_path, *provenances):
 def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     models = [{"weights_sha256": "a"}, {"weights_sha256": "b"}, {"weights_sha256": "a", "note": 1}]
     stores = stores_of(tmp_path, *models)
-    with pytest.raises(
-        SchemaError,
-        match=r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed",
-    ):
+    message = r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed"
+    with pytest.raises(SchemaError, match=message):
         merge(tmp_path / "m.zarr", stores[:2])
     first = merge(tmp_path / "m.zarr", stores[::2])
     # a merged store records its models
@@ -332,8 +329,7 @@ def test_the_command_says_what_it_shares(tmp_path, parts, capsys):
 def test_copies_that_grew_apart_are_not_taken_for_each_other(
     tmp_path, parts, is_whole, monkeypatch
 ):
-    """They have one uuid and generation: neither a whole merge nor a begun one of the other goes
-    on."""
+    """They have one uuid and generation: no merge of the other, whole or begun, goes on."""
     for name, number in (("a", 1), ("b", 2)):
         shutil.copytree(parts[0].path, tmp_path / name)
         rows = make_rows(SCHEMA, 3, seed=number)
@@ -377,13 +373,9 @@ def test_paths_that_cannot_be_meant_are_refused(tmp_path, parts, capsys, out, na
 
 def test_columns_that_are_stored_in_other_ways_are_copied(tmp_path, parts, capsys):
     """The others are shared; the command names them."""
-    changed = {
-        "tokens": Column("int32", axis="tokens", chunk_items=8, shard_items=32),
-        "zipped": Column(
-            "float16", (2,), axis="tokens", codec="gzip", chunk_items=4, shard_items=16
-        ),
-    }
-    schema = Schema(SCHEMA.columns | changed)
+    tokens = Column("int32", axis="tokens", chunk_items=8, shard_items=32)
+    zipped = Column("float16", (2,), "tokens", codec="gzip", chunk_items=4, shard_items=16)
+    schema = Schema(SCHEMA.columns | {"tokens": tokens, "zipped": zipped})
     rows = [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])]
     other = write_store(tmp_path / "other.zarr", schema, rows)
     out = tmp_path / "m.zarr"
@@ -418,32 +410,28 @@ def test_a_column_of_a_part_that_is_replaced_meanwhile(tmp_path, parts):
 
 def test_small_columns_are_rewritten(tmp_path):
     """Numbers of a row, and the smallest columns while they are hardly any of the bytes."""
-    schema = Schema(
-        {
-            "hidden": Column("float16", (64,), axis="tokens", chunk_items=64, shard_items=512),
-            "tokens": Column("int8", axis="tokens"),
-            "label": Column("int8"),
-            "word": Column("utf8"),
-        }
-    )
+    columns = {
+        "hidden": Column("float16", (64,), axis="tokens", chunk_items=64, shard_items=512),
+        "tokens": Column("int8", axis="tokens"),
+        "label": "int8",
+        "word": "utf8",
+    }
     stores = []
     for part in range(2):
         rows = {}
         for i in range(20):
             numbers = {"hidden": np.full((70, 64), i, "f2"), "tokens": np.full(70, i, np.int8)}
             rows[f"{part}.{i}"] = {**numbers, "label": i, "word": "ab"}
-        stores.append(make_store(tmp_path / f"{part}.zarr", schema.columns, rows))
+        stores.append(make_store(tmp_path / f"{part}.zarr", columns, rows))
     merged = merge(tmp_path / "m.zarr", stores)
     assert merged.manifest.segments == {"hidden": [0, 1400], "tokens": [0, 1400]}
     assert merged["1.7"]["word"] == "ab"
     assert merged["1.7"]["hidden"].tolist() == [[7] * 64] * 70
 
 
+BOOK = {"title": "é", "year": 1990, "easy": True}
 FIELDS = (
-    (
-        {"title": "utf8", "year": "int64", "easy": "bool"},
-        {"title": "é", "year": 1990, "easy": True},
-    ),
+    ({"title": "utf8", "year": "int64", "easy": "bool"}, BOOK),
     ({"year": "float64", "share": "float32"}, {"year": 0.5, "share": 0.1}),
     ({"title": "utf8", "turn": "int64"}, {"title": "", "turn": -3}),
 )
@@ -477,10 +465,10 @@ def test_fields_that_a_store_lacks_are_empty(tmp_path, copy, capsys):
         for row in range(3):
             trace = merged[f"s{i}-{row}"]
             assert trace["states"].tolist() == [[row] * 4] * (row + 1)
-            for name, expected in (EMPTY | values).items():
-                np.testing.assert_equal(
-                    trace[name], np.float32(expected) if name == "share" else expected
-                )
+            expected = EMPTY | values
+            expected["share"] = np.float32(expected["share"])
+            for name, value in expected.items():
+                np.testing.assert_equal(trace[name], value)
     assert merged.where("title == '' and share == .1").tolist() == [3, 4, 5]
     assert merged.where("easy == true").tolist() == [0, 1, 2]
 
@@ -520,8 +508,6 @@ def test_fields_that_no_column_holds_are_refused(tmp_path, capsys, kinds, values
     """Texts beside numbers, and whole numbers that float64 rounds; columns of traces are none."""
     first = with_fields(tmp_path, {"year": "int64"}, {"year": 2**53 + 1}, name="s0")
     other = with_fields(tmp_path, kinds, values, name="s1")
-    out = tmp_path / "m.zarr"
-    assert main(["merge", str(out), str(first.path), str(other.path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, "merge", tmp_path / "m.zarr", first.path, other.path)
     assert re.search(message, line)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]

@@ -8,7 +8,7 @@ import pytest
 import small
 import torch
 from damage import flip
-from small import make_store, one_column
+from small import make_store, one_column, store_columns
 
 from store import Column, NotFoundError, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
@@ -107,28 +107,14 @@ def test_states_that_are_not_finite_have_no_coordinates(tmp_path, capsys):
     assert (made["rows_fitted"], made["rows_not_finite"]) == (57, 3)
 
 
-def test_states_that_are_none_of_them_finite_are_refused(tmp_path, capsys):
-    error = refused(make(tmp_path / "s.zarr", n=4, missing=range(4)), capsys, "--layer", "8")
-    assert "expected at least 1 trace with finite numbers in the sample of 4, found 0" in error
-
-
 def test_the_provenance_says_what_was_projected(tmp_path, capsys):
     path = make(tmp_path / "s.zarr")
     assert main(["project", path, "--layer", "16", "--sample", "20", "--dimensions", "3"]) == 0
     made = TraceStore.open(path).provenance[PROJECTIONS_KEY]["hs_last_16_pca"]
     shares = made.pop("explained_variance")
-    assert made == {
-        "column": "hs_last",
-        "layer": 16,
-        "method": "pca",
-        "dimensions": 3,
-        "seed": 0,
-        "sample_rows": 20,
-        "rows": N,
-        "array": "hs_last",
-        "rows_fitted": 20,
-        "rows_not_finite": 0,
-    }
+    what = {"column": "hs_last", "array": "hs_last", "layer": 16, "method": "pca", "dimensions": 3}
+    of_rows = {"rows": N, "sample_rows": 20, "rows_fitted": 20, "rows_not_finite": 0, "seed": 0}
+    assert made == what | of_rows
     assert len(shares) == 3
     assert shares == sorted(shares, reverse=True)
     assert 0.8 < sum(shares) < 1
@@ -254,8 +240,8 @@ def test_columns_without_layers_are_projected_whole(tmp_path, capsys):
     """All numbers of a row; there is no layer to choose."""
     path = str(tmp_path / "s.zarr")
     numbers = np.random.default_rng(0).normal(size=(20, 2, 3)).astype(np.float32)
-    rows = {f"t{i}": {"own": states, "score": 0.5} for i, states in enumerate(numbers)}
-    make_store(path, {"own": Column("float32", (2, 3)), "score": "float32"}, rows)
+    columns = {"own": (Column("float32", (2, 3)), numbers), "score": ("float32", [0.5] * 20)}
+    store_columns(path, columns)
     assert main(["project", path, "--column", "own"]) == 0
     own = read(path, "own").reshape(20, 6).astype(np.float64)
     centred = own - own.mean(axis=0)
@@ -267,9 +253,18 @@ def test_columns_without_layers_are_projected_whole(tmp_path, capsys):
     assert main(["project", path, "--column", "score", "--dimensions", "1"]) == 0
 
 
-def test_a_store_without_traces_is_refused(tmp_path, capsys):
-    error = refused(make(tmp_path / "s.zarr", n=0), capsys, "--layer", "8")
-    assert "expected traces to project, found an empty store" in error
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"n": 0}, "expected traces to project, found an empty store"),
+        (
+            {"n": 4, "missing": range(4)},
+            "expected at least 1 trace with finite numbers in the sample of 4, found 0",
+        ),
+    ],
+)
+def test_a_store_without_finite_states_is_refused(tmp_path, capsys, options, message):
+    assert message in refused(make(tmp_path / "s.zarr", **options), capsys, "--layer", "8")
 
 
 def test_states_that_are_too_wide_are_refused(tmp_path, capsys, monkeypatch):

@@ -93,10 +93,6 @@ def test_greedy_clusters_are_not_transitive():
     assert cluster_meanings([Samples("Q", "bac")], by_relation(chain)) == [[0, 0, 0]]
 
 
-def test_entailment_in_one_direction_is_not_enough():
-    assert cluster_meanings([Samples("Q", "ab")], by_relation({("a", "b")})) == [[0, 1]]
-
-
 def test_the_model_is_asked_once_a_round_and_not_of_equal_or_blank_answers():
     """Answers behind their questions, of all questions together."""
     infer = by_relation(set())

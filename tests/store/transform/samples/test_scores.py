@@ -7,32 +7,21 @@ import pytest
 import small
 import torch
 from classifiers import build_classifier, build_pair_tokenizer, save_classifier
-from small import make_store
+from small import make_store, store_columns
 
 from store import Column, StoreWriter, TraceStore
 from store.cli.main import main
 from store.sources.huggingface.nli import HuggingFaceNli
 from store.transform.derive import derive_columns
-from store.transform.samples.agreement import (
-    Inference,
-    Samples,
-    cluster_meanings,
-    eigen_score,
-    entropy_of_likelihoods,
-    entropy_of_numbers,
-    lexical_similarity,
-)
+from store.transform.samples import agreement
 from store.transform.samples.names import NEEDS, NLI
 from store.transform.samples.scores import ScoreSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 ANSWERS = ["It was Paris.", "Paris. A city.", "London!", "", "Madrid was the capital.", "paris"]
-COLUMNS = {
-    "question_id": Column("utf8"),
-    "question": Column("utf8"),
-    "answer": Column("utf8"),
-    "prompt_len": Column("int32"),
-    "answer_len": Column("int32"),
+COLUMNS = dict.fromkeys(("question_id", "question", "answer"), "utf8")
+COLUMNS |= dict.fromkeys(("prompt_len", "answer_len"), "int32")
+COLUMNS |= {
     "hs_last": Column("float16", (5, 4), axis_names=("layers", "hidden")),
     "logprob": Column("float32", axis="tokens"),
 }
@@ -46,7 +35,10 @@ class ByLength:
 
     def infer(self, pairs):
         lengths = [tuple(map(len, pair)) for pair in pairs]
-        return [Inference(one % 3 == other % 3, (one + other) % 7 / 7) for one, other in lengths]
+        return [
+            agreement.Inference(one % 3 == other % 3, (one + other) % 7 / 7)
+            for one, other in lengths
+        ]
 
     def describe(self):
         return {"model": "by length"}
@@ -89,9 +81,8 @@ def make(path, rows=None, columns=tuple(COLUMNS)):
 
 def make_states(path, states, numbers, provenance=None):
     """Traces of one question with states."""
-    columns = {"question_id": "utf8", "hs_last": states}
-    rows = {f"t{i}": {"question_id": "q", "hs_last": one} for i, one in enumerate(numbers)}
-    return make_store(path, columns, rows, provenance).path
+    columns = {"question_id": ("utf8", ["q"] * len(numbers)), "hs_last": (states, numbers)}
+    return store_columns(path, columns, provenance).path
 
 
 def derive(path, names=tuple(NEEDS), settings=BY_LENGTH, **options):
@@ -123,13 +114,13 @@ def test_columns_are_the_scores_of_each_question(tmp_path):
             counted = row["logprob"][max(1, row["prompt_len"]) : end].astype(float)
             is_known = row["prompt_len"] >= 0 and row["answer_len"] > 0
             logs.append(counted.mean() if is_known else np.nan)
-        samples = Samples(f"What is {question}?", answers)
-        (clusters,) = cluster_meanings([samples], ByLength().infer)
+        samples = agreement.Samples(f"What is {question}?", answers)
+        (clusters,) = agreement.cluster_meanings([samples], ByLength().infer)
         expected = [
-            eigen_score(np.stack([row["hs_last"][2] for _, row in traces])),
-            lexical_similarity(answers),
-            entropy_of_likelihoods(clusters, np.array(logs)),
-            entropy_of_numbers(clusters),
+            agreement.eigen_score(np.stack([row["hs_last"][2] for _, row in traces])),
+            agreement.lexical_similarity(answers),
+            agreement.entropy_of_likelihoods(clusters, np.array(logs)),
+            agreement.entropy_of_numbers(clusters),
         ]
         for trace_id, _ in traces:
             np.testing.assert_allclose(found[trace_id][:4], expected, rtol=1e-5, atol=1e-7)
@@ -169,7 +160,7 @@ def test_layers_of_the_eigenscore(tmp_path, layer, position):
     path = make(tmp_path / "s.zarr")
     store = derive(path, ["eigenscore"], ScoreSettings(layer))
     states = np.stack([row["hs_last"][position] for _, row in make_rows()[:3]])
-    assert store.column("eigenscore")[0] == pytest.approx(eigen_score(states))
+    assert store.column("eigenscore")[0] == pytest.approx(agreement.eigen_score(states))
     described = store.provenance["derived"]["eigenscore"]
     assert described == {"from": ["hs_last"], "layer": position + 1, "alpha": 0.001}
     assert store.provenance["source"] == "test"
@@ -193,7 +184,7 @@ def test_layers_without_a_name_are_counted(tmp_path):
     numbers = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
     path = make_states(tmp_path / "s.zarr", Column("float32", (5, 4)), numbers)
     store = derive(path, SCORE, ScoreSettings(-2))
-    assert store.column("eigenscore")[0] == pytest.approx(eigen_score(numbers[:, 3]))
+    assert store.column("eigenscore")[0] == pytest.approx(agreement.eigen_score(numbers[:, 3]))
     assert store.provenance["derived"]["eigenscore"]["layer"] == 4
 
 
@@ -201,7 +192,7 @@ def test_states_that_bfloat16_keeps(tmp_path):
     states = Column("bfloat16", (1, 3), axis_names=("layers", "hidden"))
     numbers = torch.randn(2, 1, 3).bfloat16()
     found = derive(make_states(tmp_path / "s.zarr", states, numbers), SCORE).column("eigenscore")
-    assert found[0] == pytest.approx(eigen_score(numbers[:, 0].double().numpy()))
+    assert found[0] == pytest.approx(agreement.eigen_score(numbers[:, 0].double().numpy()))
 
 
 def test_semantic_entropy_by_number_needs_no_likelihoods(tmp_path):
@@ -230,9 +221,8 @@ def test_scores_that_are_there_stay_unless_they_are_replaced(tmp_path, capsys):
     assert second.column("eigenscore")[0] != before["eigenscore"][0]
     assert second.provenance["derived"]["eigenscore"]["layer"] == 5
     assert second.provenance["derived"]["lexical_similarity"] == {"from": ["answer"]}
-    torch.testing.assert_close(
-        second.column("lexical_similarity"), before["lexical_similarity"], equal_nan=True
-    )
+    found = second.column("lexical_similarity")
+    torch.testing.assert_close(found, before["lexical_similarity"], equal_nan=True)
 
 
 def test_states_are_derived_for_the_eigenscore_in_one_command(tmp_path, capsys):
@@ -240,12 +230,11 @@ def test_states_are_derived_for_the_eigenscore_in_one_command(tmp_path, capsys):
     states = Column("float16", (2, 3), "tokens", ("layers", "hidden"))
     path = str(tmp_path / "s.zarr")
     numbers = np.random.default_rng(0).normal(size=(4, 3, 2, 3)).astype("f2")
-    texts = ["q0", "q0", "q1", "q1"]
-    pairs = enumerate(zip(texts, numbers, strict=True))
-    rows = {f"t{i}": {"question_id": text, "hidden_states": one} for i, (text, one) in pairs}
-    make_store(path, {"question_id": "utf8", "hidden_states": states}, rows)
-    assert main(["derive", path, "eigenscore"]) == 2
-    assert f"python -m store derive {path} hs_last adds it" in capsys.readouterr().err
+    ids = ["q0", "q0", "q1", "q1"]
+    columns = {"question_id": ("utf8", ids), "hidden_states": (states, numbers)}
+    store_columns(path, columns)
+    said = f"python -m store derive {path} hs_last adds it"
+    assert said in refused(path, capsys, "eigenscore")
     assert main(["derive", path, "eigenscore,hs_last"]) == 0
     out = capsys.readouterr().out
     assert out.index("hs_last of 4 traces added") < out.index("eigenscore of 4 traces added")
