@@ -122,9 +122,8 @@ def swap_files(path: Path, pairs: Callable) -> Counter:
         for one, other in pairs(some):
             if one.read_bytes() != other.read_bytes():
                 swap(one, other)
-                assert whole.judge(f"{one} and {other} swapped"), (
-                    f"{one} and {other} swapped: not reported"
-                )
+                what = f"{one} and {other} swapped"
+                assert whole.judge(what), f"{what}: not reported"
                 swap(one, other)
                 counts[f"{kind} swapped"] += 1
     return counts
@@ -145,12 +144,10 @@ def test_swapped_files(small_store, pairs):
 
 
 def test_what_a_reader_that_does_not_check_is_told(small_store):
-    """Offsets that fall are an error also there, and a row of the id table that can be none is
-    passed over."""
+    """Offsets that fall are an error there too; a row of the id table that is none is left out."""
     with flipped(small_store / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
-        assert "expected offsets that never fall" in str(
-            answers(small_store, check=False)["x in 1"]
-        )
+        found = answers(small_store, check=False)
+        assert "expected offsets that never fall" in str(found["x in 1"])
     with flipped(small_store / "_index/0-7/row/c/0", 7, 0x80):
         found = answers(small_store, check=False)
         assert sum(isinstance(found[f"row of {row}"], StoreError) for row in range(len(ROWS))) == 1
@@ -164,17 +161,14 @@ def test_an_error_names_array_shard_chunk_and_rows(small_store, name):
             continue
         shard = int(file.relative_to(small_store).parts[2])
         with flipped(file, 0, 0x01):
-            found = [
-                str(a)
-                for a in answers(small_store, check=True).values()
-                if isinstance(a, StoreError)
-            ]
+            found = answers(small_store, check=True).values()
+            errors = [str(one) for one in found if isinstance(one, StoreError)]
             (problem,) = (p for p in verify_store(small_store).problems if p.kind == "damaged")
         assert (problem.column, problem.shard, problem.chunk) == (name, shard, 0)
         first, last = problem.rows
         rows = f"row {first}" if first == last else f"rows {first} to {last}"
         assert str(problem).endswith(f"; {rows}")
         where = f"array '{name}', shard {shard}, chunk 0"
-        assert found
-        assert all(where in error and error.endswith(rows) for error in found)
+        assert errors
+        assert all(where in error and error.endswith(rows) for error in errors)
         assert 0 <= first <= last < len(ROWS)

@@ -39,11 +39,9 @@ ODD += [{}, [[]], {"": {}}, [None], [[0, 7]], [[0, 3], [4, 7]]]
 
 def places(value: object) -> Iterator[tuple[dict | list, object]]:
     """Every (container, key) inside a JSON value."""
-    for key in (
-        list(value)
-        if isinstance(value, dict)
-        else range(len(value) if isinstance(value, list) else 0)
-    ):
+    if not isinstance(value, dict | list):
+        return
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
         yield value, key
         yield from places(value[key])
 
@@ -172,8 +170,7 @@ def read_all(path: Path) -> list:
 
 
 class Fuzz:
-    """Judges a store with another record, in a process that may not grow, hang, or look outside the
-    store."""
+    """Judges a store with another record, where it may not grow, hang, or look outside."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.text, self.counts = path, (path / "zarr.json").read_bytes(), Counter()
@@ -204,13 +201,8 @@ class Fuzz:
         wrong = any(isinstance(answer, StoreError) for answer in found)
         reported = isinstance(report, StoreError) or bool(report.problems)
         assert same or wrong or (signed and reported)
-        self.counts[
-            "same content"
-            if same
-            else "refused"
-            if isinstance(found[0], StoreError)
-            else "error later"
-        ] += 1
+        refused = isinstance(found[0], StoreError)
+        self.counts["same content" if same else "refused" if refused else "error later"] += 1
 
 
 def _resident() -> int:
@@ -245,12 +237,8 @@ def scramble(path: Path, text: bytes, seed: int) -> None:
     rng, data = np.random.default_rng([2, seed]), bytearray(text)
     for _ in range(rng.integers(1, 5)):
         start, n = int(rng.integers(len(data))), int(rng.choice([1, 1, 2, 8, 100]))
-        some = [
-            rng.bytes(n),
-            b"",
-            data[start : start + n] * 2,
-            rng.choice(list(b'0123456789-.e[]{}:,"\\ nN')).tobytes(),
-        ]
+        sign = rng.choice(list(b'0123456789-.e[]{}:,"\\ nN')).tobytes()
+        some = [rng.bytes(n), b"", data[start : start + n] * 2, sign]
         data[start : start + n * int(rng.integers(2))] = some[rng.integers(4)]
     (path / "zarr.json").write_bytes(data)
 

@@ -21,14 +21,18 @@ def repair(capsys, path, *options):
     return status, captured.out, captured.err
 
 
+def names_beside(path):
+    """What is in the folder of a store, in order."""
+    return sorted(entry.name for entry in path.parent.iterdir())
+
+
 def assert_rows(path, kept):
     """The store holds these of the rows."""
     assert_store(path, [ROWS[row] for row in kept])
 
 
 def leave_crash(path):
-    """What a writer that was killed leaves: a shard and a run too many, a working file, metadata
-    ahead."""
+    """What a killed writer leaves: a shard and a run too many, a working file, metadata ahead."""
     (path / "_tmp").mkdir()
     (path / "_tmp/tokens.shard").write_bytes(b"half")
     (path / "label/c/7").write_bytes(b"too many")
@@ -88,7 +92,7 @@ def test_what_no_row_is_lost_for(path, capsys, fault):
     status, out, _ = repair(capsys, path, "--yes")
     assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
     assert_rows(path, range(17))
-    assert [entry.name for entry in path.parent.iterdir()] == ["s.zarr"]
+    assert names_beside(path) == ["s.zarr"]
 
 
 def test_files_of_others_are_left_alone(path, capsys):
@@ -98,19 +102,16 @@ def test_files_of_others_are_left_alone(path, capsys):
     leave_crash(path)
     assert "2 files that no writer of a store makes, to be left alone" in repair(capsys, path)[1]
     repair(capsys, path, "--yes")
-    assert verify_store(path).leftovers == []
-    assert {problem.file for problem in verify_store(path).problems} == {
-        "notes.txt",
-        "label/mine/data.bin",
-    }
+    report = verify_store(path)
+    assert report.leftovers == []
+    assert {one.file for one in report.problems} == {"notes.txt", "label/mine/data.bin"}
     assert (path / "label/mine/data.bin").read_text() == (path / "notes.txt").read_text() == "mine"
     assert list(TraceStore.open(path, check=True).ids) == [trace_id for trace_id, _ in ROWS]
 
 
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_damaged_rows_are_dropped_and_listed(path, capsys):
-    """All others stay bit for bit and in order; the old store is kept; the new one tells where it
-    comes from."""
+    """All others stay bit for bit, in order; the old store is kept, and the new one names it."""
     damage_rows(path)
     leave_crash(path)
     old, before = TraceStore.open(path), content(path)
@@ -124,9 +125,8 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     assert_rows(path, [row for row in range(17) if row not in dropped])
     listed = path.with_name("s.zarr.dropped.txt").read_text()
     head = f"# 8 of 17 traces of {old.uuid}, generation {old.generation}: row, id\n"
-    assert listed == head + "".join(
-        f"{row}\t{json.dumps(ROWS[row][0], ensure_ascii=False)}\n" for row in dropped
-    )
+    lines = [f"{row}\t{json.dumps(ROWS[row][0], ensure_ascii=False)}\n" for row in dropped]
+    assert listed == "".join([head, *lines])
     kept = TraceStore.open(path.with_name("s.zarr.damaged"))
     assert (kept.uuid, kept.generation) == (old.uuid, old.generation)
     now = content(kept.path)
@@ -136,25 +136,19 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     assert new.provenance.items() >= old.provenance.items()
     assert new.provenance["repaired"].items() >= record.items()
     assert new.uuid != old.uuid
-    assert sorted(e.name for e in path.parent.iterdir()) == [
-        "s.zarr",
-        "s.zarr.damaged",
-        "s.zarr.dropped.txt",
-    ]
+    assert names_beside(path) == ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
 
 
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
     """What else is damaged costs what it costs; without anything else, nothing is copied."""
     damage_rows(path)
-    out = repair(capsys, path)[1]
-    assert (
-        "5 of them because of column 'label' (--drop-columns label drops that one instead)" in out
-    )
+    said = "5 of them because of column 'label' (--drop-columns label drops that one instead)"
+    assert said in repair(capsys, path)[1]
     damaged = shutil.copytree(path, path.with_name("t.zarr"))
     status, out, _ = repair(capsys, path, "--drop-columns", "label,states", "--yes")
     assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
-    assert sorted(entry.name for entry in path.parent.iterdir()) == ["s.zarr", "t.zarr"]
+    assert names_beside(path) == ["s.zarr", "t.zarr"]
     assert repair(capsys, damaged, "--drop-columns", "label", "--yes")[0] == 0
     for store, dropped, n_lost in ((path, {"label", "states"}, 0), (damaged, {"label"}, 3)):
         found = TraceStore.open(store, check=True)
@@ -162,9 +156,8 @@ def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
         assert verify_store(store).problems == []
         for trace, (trace_id, row) in zip(found, ROWS[n_lost:], strict=True):
             assert trace.id == trace_id
-            assert_same_row(
-                trace, {name: value for name, value in row.items() if name not in dropped}
-            )
+            kept = {name: value for name, value in row.items() if name not in dropped}
+            assert_same_row(trace, kept)
     assert repair(capsys, path, "--drop-columns", "nothing", "--yes")[0] == 2
 
 
@@ -219,8 +212,7 @@ def test_rows_are_dropped_without_the_calls_of_linux(path, capsys, monkeypatch, 
     flip(path / "label/c/0", 7)
     assert repair(capsys, path, "--yes")[0] == 0
     assert_rows(path, [0, 1, 2, 3, 4, *range(10, 17)])
-    names = ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
-    assert sorted(entry.name for entry in path.parent.iterdir()) == names
+    assert names_beside(path) == ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
 
 
 def lose_compressed_checksums(path):
@@ -241,7 +233,7 @@ def test_damaged_checksums_lose_no_row(path, capsys, damage, n):
     said = f"checksums lost for {n} files; what they hold is taken as it is, into a new store"
     assert said in out
     assert_rows(path, range(17))
-    assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged"]
+    assert names_beside(path) == ["s.zarr", "s.zarr.damaged"]
 
 
 def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
@@ -253,10 +245,8 @@ def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
     before = content(path.parent)
     status, _, err = repair(capsys, path, "--yes")
     assert (status, err.count("\n")) == (2, 1)
-    assert (
-        "s.zarr.damaged: expected a new path for the damaged store, found something; move it away"
-        in err
-    )
+    said = "expected a new path for the damaged store, found something; move it away"
+    assert f"s.zarr.damaged: {said}" in err
     assert content(path.parent) == before
     path.with_name("s.zarr.damaged").rename(path.with_name("elsewhere"))
     assert repair(capsys, path, "--yes")[0] == 0
@@ -282,8 +272,7 @@ def test_a_link_leads_to_the_store_that_is_repaired(path, capsys):
     assert repair(capsys, link, "--yes")[0] == 0
     assert link.readlink() == path
     assert len(TraceStore.open(path)) == n_left < 17
-    names = ["link.zarr", "s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
-    assert sorted(entry.name for entry in path.parent.iterdir()) == names
+    assert names_beside(path) == ["link.zarr", "s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
 
 
 def test_damaged_offsets_cost_nothing_without_their_columns(path, capsys):

@@ -8,6 +8,7 @@ import pytest
 from damage import assert_store, content, flip, swap
 from faults import Quick, is_killed
 from oracle import ROWS, SCHEMA, write_store
+from small import refused
 
 from store import Column, Schema, TraceStore
 from store.check.restore import restore_files
@@ -95,8 +96,8 @@ def test_what_a_merge_has_rewritten_is_in_no_part(merged, capsys):
 
 def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):
     """Also where nothing is damaged."""
-    assert main(["repair", str(merged.path), "--from", str(tmp_path / "nowhere")]) == 2
-    assert "expected a trace store" in capsys.readouterr().err
+    line = refused(capsys, "repair", merged.path, "--from", tmp_path / "nowhere")
+    assert "expected a trace store" in line
 
 
 def test_a_kill_leaves_the_old_file_or_the_new_one(merged, tmp_path):

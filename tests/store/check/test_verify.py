@@ -4,11 +4,13 @@ import errno
 import json
 import shutil
 
+import numpy as np
 import pytest
 import zarr
 from damage import edit_json, files_in, flip
 from faults import Faulty, failing
 from oracle import ROWS, SCHEMA, WRITTEN, make_rows, write_store
+from small import one_column
 
 from store import Column, Schema, StoreWriter, TraceStore
 from store.check.report import KINDS
@@ -16,15 +18,11 @@ from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.schema import DTYPES
 
+PLANES = {"item_shape": (2, 3), "axis_names": ("layers", "heads"), "split": ("heads",)}
 KINDS_OF_COLUMNS = {
     "raw": {"axis": "t"},
     "fixed": {"item_shape": (3,), "codec": "zstd"},
-    "split": {
-        "item_shape": (2, 3),
-        "axis_names": ("layers", "heads"),
-        "split": ("heads",),
-        "codec": "blosc",
-    },
+    "split": PLANES | {"codec": "blosc"},
 }
 SMALL = {"chunk_items": 4, "shard_items": 8}
 EVERY = Schema(
@@ -111,10 +109,6 @@ ONLY_CHUNKS = list(DAMAGE)[:7]
 HIDING = ("a truncated shard", "an id table")  # they leave others not to be seen
 
 
-def kind_of(problem):
-    return problem.kind
-
-
 def where(problem):
     return problem.kind, problem.column, problem.shard, problem.chunk
 
@@ -142,26 +136,21 @@ def test_the_rows_named_are_those_with_the_bytes(path):
     flip(path / "tokens/c/0", 4 * 5)
     flip(path / "label/c/0", 7)
     lengths = [len(row["tokens"]) for _, row in ROWS]
-    holds = [
-        i
-        for i in range(len(ROWS))
-        if lengths[i] and sum(lengths[:i]) < 8 and sum(lengths[: i + 1]) > 4
-    ]
+    ends = np.cumsum(lengths)
+    holds = [i for i, n in enumerate(lengths) if n and ends[i] - n < 8 and ends[i] > 4]
     rows = {problem.column: problem.rows for problem in problems(path)}
     assert rows == {"tokens": (holds[0], holds[-1]), "label": (5, 9)}
 
 
 def test_all_damage_is_listed_in_one_run(path, capsys):
-    """Every fault of the list above that leaves the others to be seen; text and JSON say the
-    same."""
+    """Every fault above that leaves the others to be seen; text and JSON say the same."""
     faults = [fault for name, fault in DAMAGE.items() if name not in HIDING]
     for damage, _ in faults:
         damage(path)
     report = verify_store(path)
     assert set(map(where, report.problems)) >= {expected for _, expected in faults}
-    assert [problem.kind for problem in report.problems] == sorted(
-        map(kind_of, report.problems), key=KINDS.index
-    )
+    kinds = [problem.kind for problem in report.problems]
+    assert kinds == sorted(kinds, key=KINDS.index)
     status, out, _ = run(capsys, path)
     assert status == 1
     assert out.splitlines()[0].startswith(f"{path}: {len(report.problems)} problems (17 traces, ")
@@ -216,28 +205,18 @@ def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
     assert (report.problems, report.writer, report.rows) == ([], False, 77)
 
 
-def dying():
-    """Stops a commit at the first directory that it makes durable."""
-    return Faulty(1, failing(errno.EIO), only="sync_dir")
-
-
-@pytest.fixture
-def killed(path):
-    """The store as a writer leaves it that is killed in a commit: files too many, and metadata
-    ahead of the commit."""
+def test_what_a_killed_writer_left_is_no_problem(path, capsys):
+    """Of a commit: files too many, and metadata ahead of it. It is counted, and gone when the next
+    writer has opened the store."""
     writer = StoreWriter.open(path)
     append_new(writer, 30)
-    writer.files = dying()
+    # at the first directory that it makes durable
+    writer.files = Faulty(1, failing(errno.EIO), only="sync_dir")
     with pytest.raises(OSError, match="EIO"):
         writer.commit()
     # no process holds the copy's lock
     killed = shutil.copytree(path, path.with_name("killed.zarr"))
     writer.discard()
-    return killed
-
-
-def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
-    """It is counted, and gone when the next writer has opened the store."""
     report = verify_store(killed)
     assert report.problems == []
     assert {leftover.kind for leftover in report.leftovers} == {"interrupted"}
@@ -253,12 +232,8 @@ def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
     assert (status, out.splitlines()[1:]) == (0, list(map(str, report.leftovers)))
     status, out, _ = run(capsys, killed, "--json")
     shown = json.loads(out)
-    assert (status, shown["whole"], shown["problems"], len(shown["leftovers"])) == (
-        0,
-        True,
-        [],
-        len(report.leftovers),
-    )
+    assert (status, shown["whole"], shown["problems"]) == (0, True, [])
+    assert len(shown["leftovers"]) == len(report.leftovers)
     StoreWriter.open(killed).close()
     assert problems(killed) == []
 
@@ -278,9 +253,8 @@ def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
     flip(path / f"_checksums/{column}/c/0/0")
     (problem,) = problems(path)
     assert where(problem) == ("unverifiable", column, 0, 0)
-    assert "by its own checksum it is whole, and the recorded one differs in a single bit" in str(
-        problem
-    )
+    said = "by its own checksum it is whole, and the recorded one differs in a single bit"
+    assert said in str(problem)
     assert problem.rows[0] == 0
     flip(path / f"{column}/c/0/0{'/0' * (column == 'planes')}", 9)
     assert {where(problem) for problem in problems(path)} == {("damaged", column, 0, 0)}
@@ -303,22 +277,11 @@ def test_without_recorded_checksums_compressed_chunks_are_held_to_their_own(path
     assert list(TraceStore.open(path).ids) == kept
 
 
-def test_a_compressed_shard_in_the_place_of_another_is_damage(path):
-    """Its chunks are whole by their own checksums as well."""
-    one, other = path / "zipped/c/0/0", path / "zipped/c/1/0"
-    shutil.copy(one, other)
-    assert {(p.kind, p.column, p.shard) for p in problems(path)} == {("damaged", "zipped", 1)}
-
-
 def test_arrays_that_another_client_added_are_not_ours_to_remove(tmp_path):
     """They are named, and the next writer leaves them; what our own killed writer left goes."""
-    path = tmp_path / "s.zarr"
-    with StoreWriter.create(path, Schema({"x": Column("int32")})) as writer:
-        writer.append("a", {"x": 1})
-    mine = zarr.open_group(path, mode="a").create_array(
-        "my_embeddings", shape=(1, 4), dtype="float32"
-    )
-    mine[:] = 7
+    path = one_column(tmp_path / "s.zarr", "x", "int32", [1]).path
+    group = zarr.open_group(path, mode="a")
+    group.create_array("my_embeddings", shape=(1, 4), dtype="float32")[:] = 7
     shutil.copytree(path / "x", path / "y")
     edit_json(path / "y/zarr.json", attributes={"column": "y"})
     report = verify_store(path)

@@ -1,10 +1,9 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from oracle import WRITTEN, bits
+from running import run_python
 from small import make_store, refused
 
 from store import TraceStore
@@ -85,8 +84,7 @@ def test_help_and_usage(arguments, capsys):
 
 def test_a_full_disk_is_one_line(store_path):
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        command = [sys.executable, "-m", "store", "info", store_path]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = run_python("-m", "store", "info", store_path, stdout=full)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "No space left" in done.stderr

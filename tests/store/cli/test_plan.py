@@ -3,26 +3,16 @@
 import json
 
 import pytest
+from small import refused
 
 from store import TraceStore
 from store.cli.main import main
 from store.sources.example import MODEL_DIR, example_questions
 
 N = 48
-EXAMPLE = [
-    "--model",
-    str(MODEL_DIR),
-    "--prompt-template",
-    "{question}",
-    "--max-new-tokens",
-    "12",
-    "--batch-size",
-    "48",
-    "--columns",
-    "default,attn_edges,attn_edge_ends",
-    "--labels",
-    "exact,contains",
-]
+EXAMPLE = ["--model", str(MODEL_DIR), "--prompt-template", "{question}", "--max-new-tokens", "12"]
+EXAMPLE += ["--columns", "default,attn_edges,attn_edge_ends", "--labels", "exact,contains"]
+EXAMPLE += ["--batch-size", "48"]
 
 
 def write_lines(path, records):
@@ -135,11 +125,7 @@ def test_a_mistake_is_one_line(arguments, message, folder, capsys):
     for name, n_layers in (("broken", "four"), ("deep", 10**9)):
         places[f"{{{name}}}"] = folder / name
         (folder / name).mkdir(exist_ok=True)
-        (folder / name / "config.json").write_text(
-            json.dumps(config | {"num_hidden_layers": n_layers})
-        )
-    typed = [str(places.get(argument, argument)) for argument in arguments]
-    assert main(["plan", str(folder / "none.zarr"), *typed]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert message in error
+        text = json.dumps(config | {"num_hidden_layers": n_layers})
+        (folder / name / "config.json").write_text(text)
+    typed = [places.get(argument, argument) for argument in arguments]
+    assert message in refused(capsys, "plan", folder / "none.zarr", *typed)

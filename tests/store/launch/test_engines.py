@@ -1,8 +1,6 @@
 """Clusters: what is asked of one, and a few parts on two workers of Ray and of Dask for real."""
 
-import os
 import socket
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -10,10 +8,11 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from launching import MAP, N_FILES, N_TRACES, ROOT, write_arrays
+from launching import MAP, N_FILES, N_TRACES, write_arrays
+from running import run_python
+from small import refused
 
 from store import TraceStore
-from store.cli.main import main
 from store.errors import NotFoundError
 from store.launch.engine import check_workers
 from store.launch.task import make_check
@@ -21,17 +20,6 @@ from store.launch.task import make_check
 PACKAGES = {"ray": "ray", "dask": "distributed"}
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2
 MOST_S = 120.0  # 9 on a quiet machine; Ray alone would ask for minutes
-
-
-def run_launch(*arguments, timeout=None):
-    return subprocess.run(
-        [sys.executable, "-m", "store", "launch", *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout,
-    )
 
 
 @pytest.fixture
@@ -60,13 +48,11 @@ def test_what_only_looks_like_ray_is_refused(http2, tmp_path):
         pytest.skip("the extra is not installed: pip install '.[ray]'")
     job = ["import", str(tmp_path / "o.zarr"), str(write_arrays(tmp_path / "x")), "--map", MAP]
     options = ["--engine", "ray", "--address", http2, "--parts", "2"]
-    done = run_launch(*options, "--", *job, timeout=MOST_S)
+    done = run_python("-m", "store", "launch", *options, "--", *job, timeout=MOST_S)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert (
-        f"--address {http2}: expected HOST:PORT of a cluster, found no answer (nothing of Ray's in"
-        in line
-    )
+    said = "expected HOST:PORT of a cluster, found no answer (nothing of Ray's in"
+    assert f"--address {http2}: {said}" in line
 
 
 @pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
@@ -78,7 +64,7 @@ def test_parts_on_two_workers(engine, tmp_path):
     out = tmp_path / "o.zarr"
     options = ["--engine", engine, "--parts", str(N_FILES), "--workers", "2"]
     job = ["import", str(out), str(files), "--map", MAP]
-    done = run_launch(*options, "--", *job)
+    done = run_python("-m", "store", "launch", *options, "--", *job)
     assert done.returncode == 0, done.stderr + done.stdout
     store = TraceStore.open(out, check=True)
     found = {trace["question_id"]: trace["hs_last"] for trace in store}
@@ -109,9 +95,7 @@ def test_a_missing_extra_is_named(engine, package, tmp_path, monkeypatch, capsys
     monkeypatch.delitem(sys.modules, f"store.launch.on_{engine}", raising=False)
     write_arrays(tmp_path / "x")
     job = ["import", "o.zarr", "x", "--map", MAP]
-    command = ["launch", "--engine", engine, "--parts", "2", "--", *job]
-    assert main(command) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, "launch", "--engine", engine, "--parts", "2", "--", *job)
     assert f"the package {package} is not installed; run python -m pip install" in line
     assert f"[{engine}]'" in line
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

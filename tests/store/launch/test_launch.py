@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from launching import MAP, write_arrays
+from running import run_python
 from small import refused
 
 from store import TraceStore
@@ -36,8 +37,9 @@ def launch(arrays, tmp_path, forked):
 
 
 def test_a_launch_makes_what_the_parts_make_one_by_one(launch, make_part, tmp_path, capfd):
-    """And nothing, when it is repeated."""
+    """Whose labels are counted; and nothing, when it is repeated."""
     assert launch("--workers", "2") == 0
+    assert "  labels: 4 hallucinations, 8 right\n" in capfd.readouterr().out
     names = [str(tmp_path / f"{k}.zarr") for k in (1, 2)]
     for k, name in enumerate(names, 1):
         make_part(name, f"{k}/2")
@@ -76,11 +78,6 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
     assert len(TraceStore.open(tmp_path / "o.zarr")) == 12
     assert log.read_text().count("--- attempt") == 3
     assert log.with_name("part-0001-of-0003.log").read_text().count("--- attempt") == 1
-
-
-def test_labels_of_all_parts_are_counted(launch, capfd):
-    assert launch(n_parts=3) == 0
-    assert "  labels: 4 hallucinations, 8 right\n" in capfd.readouterr().out
 
 
 def test_a_mistake_is_not_tried_again(launch, tmp_path, monkeypatch, capfd):
@@ -245,10 +242,8 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, argum
     (tmp_path / "s.zarr/zarr.json").touch()
     (tmp_path / "there").mkdir()
     write_arrays(tmp_path / "x")
-    questions = "".join(
-        f'{{"question_id": "{k}", "question": "?", "answers": []}}\n' for k in "abc"
-    )
-    (tmp_path / "q").write_text(questions)
+    question = '{{"question_id": "{}", "question": "?", "answers": []}}\n'
+    (tmp_path / "q").write_text("".join(map(question.format, "abc")))
     before = sorted(tmp_path.iterdir())
     engine = ["launch", "--engine", "processes", "--parts", "2"]
     assert found in refused(capsys, *engine, *arguments.split())
@@ -272,8 +267,6 @@ def test_a_launch_takes_no_torch(tmp_path):
         "main(['launch', '--engine', 'processes', '--parts', '2', '--', 'import', 'no/o', 'x',"
         " '--scores', 'none']); sys.exit('torch' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_python("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "'none'" in done.stderr

@@ -13,7 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from damage import content
 from launching import MAP, ROOT, write_arrays
+from running import run_python
 
 from store.cli.main import main
 from store.launch.job import parts_folder
@@ -53,8 +55,7 @@ class Killer(threading.Thread):
 
 def tree(store):
     """File -> its content; of the group's record what is no identity, nor a command."""
-    files = {str(path.relative_to(store)): path for path in store.rglob("*") if path.is_file()}
-    contents = {name: path.read_bytes() for name, path in files.items()}
+    contents = content(store)
     record = json.loads(contents.pop("zarr.json"))["attributes"]["trace_store"]
     for key in ("crc32c", "uuid", "generation"):
         record.pop(key)
@@ -92,12 +93,10 @@ def run_launch(engine, source, out):
     """Launch while a killer is at work; return how the launch ended, and how many it killed."""
     options = ["--engine", engine, "--parts", str(N_PARTS), "--workers", str(N_WORKERS)]
     job = ["import", str(out), str(source), "--map", MAP]
-    command = [sys.executable, "-m", "store", "launch", *options, "--retries", "20", "--", *job]
     killer = Killer(out)
     killer.start()
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        done = run_python("-m", "store", "launch", *options, "--retries", "20", "--", *job)
         if engine == "slurm" and not done.returncode:
             wait_for_jobs(Path(os.environ["FAKE_SLURM"]), 2)
     finally:
@@ -130,14 +129,14 @@ def test_a_launch_that_is_killed_goes_on(source, expected, tmp_path):
     out = tmp_path / "o.zarr"
     options = ["--engine", "processes", "--parts", str(N_PARTS), "--workers", "2"]
     job = ["import", str(out), str(source), "--map", MAP]
-    command = [sys.executable, "-m", "store", "launch", *options, "--", *job]
+    command = ["-m", "store", "launch", *options, "--", *job]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    first = subprocess.Popen(command, env=environment)
+    first = subprocess.Popen([sys.executable, *command], env=environment)
     while len(list(parts_folder(out).glob("*.part.json"))) < 3:
         time.sleep(0.1)
     first.kill()
     first.wait()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_python(*command)
     assert done.returncode == 0, done.stderr
     assert f"{N_PARTS} parts of {N_PARTS} to make" not in done.stderr
     assert tree(out) == expected

@@ -61,9 +61,8 @@ def test_parts_are_an_array_and_the_merge_is_behind_it(
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", str(stub))
         assert launch("--retries", "1", "--workers", "2") == 0
-    assert "3 parts submitted as job 100, the merge behind them as job 101" in (
-        capsys.readouterr().out
-    )
+    said = "3 parts submitted as job 100, the merge behind them as job 101"
+    assert said in capsys.readouterr().out
     wait_for(slurm / "101" / "ended")
     made = calls.read_text().splitlines()
     assert sorted(line.split()[5] for line in made[:-1]) == ["1/3", "2/3", "2/3", "3/3", "3/3"]
@@ -109,13 +108,8 @@ def test_an_answer_of_sbatch_that_was_lost_submits_nothing_twice(
     (tmp_path / "go").touch()
     wait_for(slurm / "101" / "ended")
     assert len(list(slurm.iterdir())) == 2
-    made = (tmp_path / "calls").read_text().splitlines()
-    assert [line.split()[3] for line in made] == [
-        "import",
-        "import",
-        "import",
-        "merge",
-    ]  # 1 attempt
+    made = (tmp_path / "calls").read_text().splitlines()  # of 1 attempt
+    assert [line.split()[3] for line in made] == ["import"] * 3 + ["merge"]
 
 
 def test_a_merge_that_is_not_submitted_is_missed(launch, slurm, tmp_path, capsys):
