@@ -6,14 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, Schema, TraceStore
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 from store.write.source import CopySource
 
 sys.path.insert(0, str(Path(__file__).parent))  # for helpers that are not tests
+sys.path.insert(1, str(Path(__file__).parents[1] / "store"))
 
+import small
 from runs import train
+from splitting import split_data
 
 N_LAYERS, HIDDEN_SIZE = 2, 8
 
@@ -42,8 +45,7 @@ SCHEMA = Schema(
 
 
 def random_row(rng, label, question_id):
-    """One trace of 3 to 6 tokens; the states of its last token lean towards its label, if it has
-    one."""
+    """One trace of 3 to 6 tokens; the states of its last one lean towards its label, if any."""
     n_tokens = int(rng.integers(3, 7))
     hidden = rng.normal(size=(n_tokens, N_LAYERS, HIDDEN_SIZE))
     hidden[:, :, :4] += max(label, 0)
@@ -76,16 +78,14 @@ def write_store(path, labels, columns=None, change=None):
     """Write a store with a trace per label, two of them per question; `change(number, row)` edits
     rows on their way."""
     rng = np.random.default_rng(0)
-    columns = columns or list(SCHEMA.columns)
-    with StoreWriter.create(
-        path, Schema({name: SCHEMA.columns[name] for name in columns})
-    ) as writer:
-        for number, label in enumerate(labels):
-            row = random_row(rng, int(label), f"q{number // 2}")
-            if change:
-                change(number, row)
-            writer.append(f"t{number}", {name: row[name] for name in columns})
-    return path
+    columns = {name: SCHEMA.columns[name] for name in columns or SCHEMA.columns}
+    rows = {}
+    for number, label in enumerate(labels):
+        row = random_row(rng, int(label), f"q{number // 2}")
+        if change:
+            change(number, row)
+        rows[f"t{number}"] = {name: row[name] for name in columns}
+    return small.make_store(path, columns, rows).path
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +102,12 @@ def store_path(tmp_path_factory, labels):
     return write_store(tmp_path_factory.mktemp("stores") / "small.zarr", labels)
 
 
+@pytest.fixture
+def data(store_path):
+    """The store of 200 traces, with its splits."""
+    return split_data(store_path)
+
+
 @pytest.fixture(scope="session")
 def store_writer():
     """The function that writes a store: (path, labels, columns=None, change=None) -> path."""
@@ -110,8 +116,7 @@ def store_writer():
 
 @pytest.fixture
 def make_store(tmp_path):
-    """The function that writes a store of one's own: (labels, columns=None, change=None) ->
-    path."""
+    """The function that writes a store: (labels, columns=None, change=None) -> path."""
 
     def make(labels, columns=None, change=None, name="own.zarr"):
         return write_store(tmp_path / name, labels, columns, change)

@@ -52,6 +52,11 @@ def read_csv(text):
     return {line["trace_id"]: line for line in csv.DictReader(io.StringIO(text))}
 
 
+def read_scores(run):
+    """The lines of scores.csv in a run's directory."""
+    return [*read_csv((run / "scores.csv").read_text()).values()]
+
+
 def copy_run(run, out, /, **changes):
     """Copy what predict and compare read of a run, with changes of its results."""
     for file in run.glob("*.pt"):
@@ -70,6 +75,12 @@ SPLITS = np.repeat(["train", "val", "test"], N // 3)
 
 def as_texts(values):
     return np.array(list(values), dtype=object)
+
+
+def make_frame(labels, scores):
+    """Rows of test, of a question each, with the scores of one training of the method x."""
+    ids = as_texts(f"{i:06}" for i in range(len(labels)))
+    return Frame(ids, as_texts(["test"] * len(labels)), labels, ids, {"x": scores[None]})
 
 
 def make_entry(val=0.5, **facts):
@@ -141,19 +152,3 @@ def paired_bootstrap(labels, a, b, questions, seed):
     scores = {"a": np.atleast_2d(a), "b": np.atleast_2d(b)}
     (test,) = compare_pairs(labels, scores, [("a", "b")], questions, seed)
     return BootstrapTest(test.difference, *test.ci, test.p_bootstrap)
-
-
-BASELINES = ("length", "entropy", "logreg")
-
-
-def runs_with_equal_baselines():
-    """Two runs on one store: other detectors, the same baselines; one baseline differs."""
-    runs = {
-        name: make_run(
-            {"logreg": seed, "length": 7, "entropy": 8, "lstm": seed + 1},
-            "lstm",
-            baselines=BASELINES,
-        )
-        for name, seed in (("a", 1), ("b", 3))
-    }
-    return runs

@@ -1,9 +1,19 @@
-"""Splits of rows that are in no store, as `read_splits` makes them of a store's."""
+"""Splits of stores, and of rows that are in none, as `read_splits` makes them of a store's."""
 
 import numpy as np
 
+from store import TraceStore
 from store.traces.question_split import split_of_question
-from train.data.splits import Placed, Splits, by_question, place_rows
+from train.config import Config
+from train.data.batches import TrainingData
+from train.data.splits import Placed, Splits, by_question, place_rows, read_splits
+
+
+def split_data(store, **settings) -> TrainingData:
+    """A store, open or at a path, with the splits that it has with these settings."""
+    opened = store if isinstance(store, TraceStore) else TraceStore.open(store)
+    config = Config(**settings)
+    return TrainingData(opened, read_splits(opened, config), config)
 
 
 def split_rows(question_ids, labels, seed, max_traces=None) -> Splits:

@@ -13,7 +13,6 @@ from store import TraceStore
 from store.traces.question_split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
-from train.data.splits import read_splits
 from train.errors import CheckpointError
 from train.evaluate.findings import Scored, build_frame, measure_method
 from train.fit.device import build_fabric
@@ -23,19 +22,8 @@ from train.run.checkpoint import load_checkpoint
 from train.run.plan import open_data
 
 
-@pytest.fixture
-def data(store_path):
-    store = TraceStore.open(store_path)
-    return TrainingData(store, read_splits(store, Config()))
-
-
-def work(config, data):
-    return open_data(config, [data.store.path])
-
-
 def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
-    """Whatever its columns, each detector is trained, validated and tested on the rows of the one
-    split."""
+    """Whatever its columns, each detector is trained and judged on the rows of the one split."""
     rows = {}
     loader = TrainingData.loader
 
@@ -47,15 +35,15 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
 
     monkeypatch.setattr(TrainingData, "loader", spy)
     config = Config(epochs=1, force_cpu=True, models="lstm_solo,gnn_det_lstm", gnn_hidden=8, jobs=1)
-    experiment.run_experiment(Arguments(config), build_fabric(config), work(config, data), tmp_path)
+    work = open_data(config, [data.store.path])
+    experiment.run_experiment(Arguments(config), build_fabric(config), work, tmp_path)
     expected = {split: {tuple(getattr(data.splits, split).tolist())} for split in SPLITS}
     assert rows.pop("any") == set.union(*expected.values())
     assert rows == expected
 
 
 def test_the_verdict_is_of_the_test_side(data):
-    """Test metrics come from test scores, with the threshold of validation; val scores do not
-    enter."""
+    """Metrics of test come from its scores alone, with the threshold of validation."""
     labels = data.splits.labels
     good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
     scored = Scored(good(data.splits.val)[None], bad(data.splits.test)[None])
@@ -67,8 +55,7 @@ def test_the_verdict_is_of_the_test_side(data):
 
 
 def test_sides_are_70_15_15():
-    """A small number of questions is not rounded away: 44 of them average 30.8 / 6.6 / 6.6 over
-    seeds."""
+    """Few questions are not rounded away: 44 of them average 30.8 / 6.6 / 6.6 over seeds."""
     ids = [f"q{number}" for number in range(44)]
     sizes = [
         [len(getattr(split_rows(ids, np.ones(44, int), seed), split)) for split in SPLITS]
@@ -93,11 +80,9 @@ def test_checkpoints_run_no_code(tmp_path):
             load_checkpoint(tmp_path / name, {})
 
 
-def test_scaling_and_layer_are_fitted_without_the_test_side(
-    store_path, make_store, labels, tmp_path
-):
+def test_scaling_and_layer_are_fitted_without_the_test_side(data, make_store, labels):
     """Replacing every trace of the test split changes no validation score and no fitted number."""
-    splits = read_splits(TraceStore.open(store_path), Config())
+    splits = data.splits
 
     def disturb(number, row):
         if number in splits.test:
@@ -108,7 +93,7 @@ def test_scaling_and_layer_are_fitted_without_the_test_side(
     for name, baseline in BASELINES.items():
         before, after = (
             score_probe(name, baseline, TrainingData(store, splits))[0]
-            for store in (TraceStore.open(store_path), other)
+            for store in (data.store, other)
         )
         np.testing.assert_array_equal(before.val, after.val)
         assert before.facts.layer == after.facts.layer

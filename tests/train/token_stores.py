@@ -1,8 +1,9 @@
 """Small stores with labels of tokens that the states of one layer know."""
 
 import numpy as np
+import small
 
-from store import Column, Schema, StoreWriter
+from store import Column
 
 N_LAYERS, HIDDEN_SIZE = 2, 8
 STATES = {"item_shape": (N_LAYERS, HIDDEN_SIZE), "axis_names": ("layers", "hidden")}
@@ -49,10 +50,10 @@ def write_token_store(path, n_traces=160, without=(), change=None, axis="tokens"
     columns = {name: column for name, column in COLUMNS.items() if name not in without}
     if "token_label" in columns:
         columns["token_label"] = Column("int8", axis=axis)
-    with StoreWriter.create(path, Schema(columns)) as writer:
-        for number in range(n_traces):
-            row = random_row(rng, number)
-            if change:
-                change(number, row)
-            writer.append(f"t{number}", {name: row[name] for name in columns})
-    return path
+    rows = {}
+    for number in range(n_traces):
+        row = random_row(rng, number)
+        if change:
+            change(number, row)
+        rows[f"t{number}"] = {name: row[name] for name in columns}
+    return small.make_store(path, columns, rows).path

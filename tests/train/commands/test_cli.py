@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small
+from running import ROOT, run_python
 from runs import call, predict, train
 from runs import fail as fail_with
 
-from store import Column, Schema, StoreWriter
+from store import Column
 from store.cli.main import main as store_main
 from train.commands import main as cli
 from train.commands.main import main
 from train.data import requirements
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -90,21 +90,16 @@ def test_columns_that_a_command_adds_are_trained_on(make_store, labels, tmp_path
 def test_a_column_of_another_kind(fail, tmp_path, name, column, value, message):
     """A name alone does not make a column."""
     columns = {
-        "question_id": Column("utf8"),
-        "label": Column("int8"),
+        "question_id": "utf8",
+        "label": "int8",
         "hs_last": Column("float16", (2, 4)),
         "hidden_states": Column("float16", (2, 4), axis="tokens"),
         "attn_mean": Column("float16", (2,), axis="pairs"),
     }
-    row = {
-        "question_id": "q",
-        "label": 1,
-        "hs_last": np.zeros((2, 4), np.float16),
-        "hidden_states": np.zeros((1, 2, 4), np.float16),
-        "attn_mean": np.zeros((1, 2), np.float16),
-    }
-    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns | {name: column})) as writer:
-        writer.append("a", row | {name: value})
+    shapes = {"hs_last": (2, 4), "hidden_states": (1, 2, 4), "attn_mean": (1, 2)}
+    row = {key: np.zeros(shape, np.float16) for key, shape in shapes.items()}
+    row |= {"question_id": "q", "label": 1, name: value}
+    small.make_store(tmp_path / "s.zarr", columns | {name: column}, {"a": row})
     line = fail(tmp_path / "s.zarr")
     assert f"expected column '{name}' " in line
     assert message in line
@@ -178,16 +173,10 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     """Ctrl-C in the middle of training: exit status 130, one line, and no temporary file."""
     out = tmp_path / "out"
     command = [sys.executable, "-m", "train", "--store", store_path, "--output-dir", out]
+    command += ["--epochs=5000", "--patience=5000", "--tune=none", "--jobs=2"]
     foreground = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a job in the background ignores it
     with subprocess.Popen(
-        [
-            *command,
-            "--epochs=5000",
-            "--patience=5000",
-            "--tune=none",
-            "--jobs=2",
-            "--only=lstm_solo,saplma",
-        ],
+        [*command, "--only=lstm_solo,saplma"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
@@ -214,13 +203,14 @@ def test_outputs_that_are_full_or_closed(store_path, finished):
     """`... | head -1` is no error; a full disk is one line."""
     read, write = os.pipe()
     os.close(read)
-    done = run_command(write, *predict(finished, store_path, "--models=lstm_solo"))
+    command = predict(finished, store_path, "--models=lstm_solo")
+    done = run_python("-m", "train", *command, stdout=write)
     os.close(write)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
     with Path("/dev/full").open("w") as full:
-        done = run_command(full, "compare", finished, finished)
+        done = run_python("-m", "train", "compare", finished, finished, stdout=full)
     assert done.returncode == 2
     expected = "python -m train compare: output: No space left on device"
     assert done.stderr.splitlines()[-1] == expected
@@ -237,18 +227,6 @@ def test_outputs_that_are_not_there(finished, closed):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert (b"AUROC" in done.stdout) == (closed == "2>&-")
-
-
-def run_command(stdout, *command):
-    """A command in a process of its own, with another standard output."""
-    return subprocess.run(
-        [sys.executable, "-m", "train", *map(str, command)],
-        cwd=ROOT,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -304,9 +282,8 @@ def test_commands_in_messages_are_named_as_the_user_calls_them(
 
 @pytest.mark.parametrize("command", ["compare", "evaluate", "predict"])
 def test_help_has_examples(capsys, command):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match=r"^0$"):
         main([command, "--help"])
-    assert caught.value.code == 0
     assert "examples:" in capsys.readouterr().out
 
 
@@ -321,9 +298,8 @@ def test_mistakes_of_a_command_line_take_no_seconds():
         "    assert main(argv) == 2\n"
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
-    )
+    done = run_python("-c", code)
+    assert done.returncode == 0
     _, detector, baseline, _ = done.stderr.splitlines()
     assert "choose from" in detector
     assert "closest: 'lstm_solo'" in detector

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from runs import call, train
+from runs import call, fail, train
 
 from train.run.results import read_run
 
@@ -19,37 +19,29 @@ def run_dirs(store_path, tmp_path_factory):
     return path
 
 
-def compare(capsys, *argv):
-    status, out, lines = call(capsys, "compare", *argv)
-    return status, out, "".join(f"{line}\n" for line in lines)
-
-
 def test_a_run_against_itself(run_dirs, capsys):
     """There is nothing to test; and the AUROCs are those of its own results."""
-    status, out, _ = compare(capsys, run_dirs / "a", run_dirs / "a", "--json")
+    status, out, _ = call(capsys, "compare", run_dirs / "a", run_dirs / "a", "--json")
     found = json.loads(out)
     assert status == 0
     assert list(found["runs"]) == [f"{i}: {run_dirs / 'a'}" for i in (1, 2)]
     assert found["comparisons"] == []
     results = json.loads((run_dirs / "a" / "results.json").read_text())
-    entries = results["models"] | results["baselines"]
+    expected = {
+        name: (pytest.approx(entry["test"]["auroc"]), entry["test"]["auroc_ci"])
+        for name, entry in (results["models"] | results["baselines"]).items()
+    }
     for one in found["runs"].values():
-        assert {name: area["auroc"] for name, area in one["auroc"].items()} == {
-            name: pytest.approx(entry["test"]["auroc"]) for name, entry in entries.items()
-        }
-        assert {name: area["ci"] for name, area in one["auroc"].items()} == {
-            name: entry["test"]["auroc_ci"] for name, entry in entries.items()
-        }
+        areas = {name: (area["auroc"], area["ci"]) for name, area in one["auroc"].items()}
+        assert areas == expected
 
 
 def test_tables_on_the_terminal(run_dirs, capsys):
     """Every run, every name, in 80 columns, nothing cut."""
-    status, out, err = compare(capsys, run_dirs / "a", run_dirs / "b")
-    assert (status, err) == (0, "")
-    assert all(
-        word in out
-        for word in ("lstm_solo *", "logreg_best", "a - b", "in the test split of every run")
-    )
+    status, out, lines = call(capsys, "compare", run_dirs / "a", run_dirs / "b")
+    assert (status, lines) == (0, [])
+    for word in ("lstm_solo *", "logreg_best", "a - b", "in the test split of every run"):
+        assert word in out
     assert "…" not in out
     assert max(map(len, out.splitlines())) <= 80
 
@@ -58,8 +50,8 @@ def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
     """The rows that both were tested on, and how many were left out."""
     runs = [read_run(run_dirs / name) for name in ("a", "other")]
     tested = [run.ids_in("test") for run in runs]
-    status, out, err = compare(capsys, run_dirs / "a", run_dirs / "other", "--json")
-    assert (status, err) == (0, "")
+    status, out, lines = call(capsys, "compare", run_dirs / "a", run_dirs / "other", "--json")
+    assert (status, lines) == (0, [])
     found = json.loads(out)
     assert found["rows"] == len(tested[0] & tested[1]) == 9
     assert found["left_out"] == len(tested[0] ^ tested[1])
@@ -67,8 +59,8 @@ def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
 
 def test_output_files(run_dirs, capsys, tmp_path):
     """Markdown has both tables."""
-    argv = [run_dirs / "a", run_dirs / "b", "--output", tmp_path / "x.md"]
-    assert compare(capsys, *argv)[0] == 0
+    argv = ["compare", run_dirs / "a", run_dirs / "b", "--output", tmp_path / "x.md"]
+    assert call(capsys, *argv)[0] == 0
     text = (tmp_path / "x.md").read_text()
     assert "| a | lstm_solo \\* | " in text
     assert "| a - b | lstm_solo \\* | " in text
@@ -87,8 +79,6 @@ def test_output_files(run_dirs, capsys, tmp_path):
 def test_mistakes_are_one_line(run_dirs, capsys, monkeypatch, argv, message):
     """Exit status 2, nothing on stdout."""
     monkeypatch.chdir(run_dirs)
-    status, out, err = compare(capsys, *argv)
-    assert (status, out) == (2, "")
-    assert err.startswith("python -m train compare: ")
-    assert message in err
-    assert err.count("\n") == 1
+    line = fail(capsys, "compare", *argv)
+    assert line.startswith("python -m train compare: ")
+    assert message in line

@@ -26,14 +26,10 @@ def test_runs_on_traces_of_different_models_are_said_to_be():
     """Their rows are paired by trace id all the same; a run that records none says nothing."""
     found = []
     for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
-        pair = {
-            "a": make_run({"x": 0}, store=store_of([{"weights_sha256": "a"}])),
-            "b": make_run({"x": 1}, store=store_of(origins)),
-        }
-        compared = compare_runs(pair)
-        assert (
-            "different models" in in_words("compared_rows", compared)
-        ) == compared.different_models
+        first = make_run({"x": 0}, store=store_of([{"weights_sha256": "a"}]))
+        compared = compare_runs({"a": first, "b": make_run({"x": 1}, store=store_of(origins))})
+        is_said = "different models" in in_words("compared_rows", compared)
+        assert is_said == compared.different_models
         found.append(compared.different_models)
     assert found == [False, True, False]
 

@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from runs import call, train
+from runs import call, fail, train
+from tuning_stores import write_states
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, StoreWriter, TraceStore
 from train.commands.main import main
 from train.evaluate.findings import measure_elsewhere
+from train.files import read_json
 from train.records import as_json
 from train.report.numbers import with_interval
 
@@ -43,6 +45,14 @@ def stores(folder, labels, store_writer):
     return found
 
 
+def write_bare(store_writer, path, labels):
+    """A store of the runs' model, of other questions, with labels and one state a trace."""
+    columns = ["question_id", "label", "hs_last"]
+    store = store_writer(path, labels, columns, change=prefix("u"))
+    set_model(store, "one")
+    return store
+
+
 def set_model(store, name):
     with StoreWriter.open(store) as writer:
         writer.provenance = {"weights_sha256": name}
@@ -56,6 +66,12 @@ def runs(folder, stores):
         found[name] = folder / f"run_{name}"
         train(stores[name], found[name], *FLAGS, f"--seeds={n_seeds}")
     return found
+
+
+def read_entries(run):
+    """What a run says of its methods, by name."""
+    results = read_json(run / "results.json")
+    return results["models"] | results["baselines"]
 
 
 def evaluate(capsys, *argv):
@@ -72,10 +88,9 @@ def evaluated(capsys, *argv, status=0):
 def test_the_own_store_gives_the_results_of_the_run(runs, stores, capsys):
     """Its test split, with the same thresholds and the same intervals, detectors and baselines."""
     (found,) = evaluated(capsys, "--run", runs["alpha"], "--store", stores["alpha"])["results"]
-    results = json.loads((runs["alpha"] / "results.json").read_text())
-    entries = results["models"] | results["baselines"]
+    entries = read_entries(runs["alpha"])
     assert found["own"]
-    assert found["rows"] == results["split"]["test"]["rows"]
+    assert found["rows"] == read_json(runs["alpha"] / "results.json")["split"]["test"]["rows"]
     assert list(found["metrics"]) == list(entries)
     for name, metrics in found["metrics"].items():
         test = entries[name]["test"]  # of strata a run alone knows
@@ -97,8 +112,7 @@ def test_another_store_is_judged_at_the_run_s_thresholds(runs, stores, capsys):
     labels = np.asarray(store.column("label")).astype(np.int64)
     kept = labels >= 0
     assert (found["own"], found["rows"], found["unlabelled"]) == (False, 180, 20)
-    results = json.loads((runs["alpha"] / "results.json").read_text())
-    entries = results["models"] | results["baselines"]
+    entries = read_entries(runs["alpha"])
     questions = np.unique(store.column("question_id"), return_inverse=True)[1]
     for name in ("lstm_solo", "mean_logprob"):
         scores = np.array([float(line[name]) for line in lines])
@@ -162,9 +176,7 @@ def test_files_have_the_numbers(runs, stores, capsys, tmp_path):
 
 def test_a_run_that_lacks_a_name_is_one_line(runs, stores, capsys):
     argv = ["--matrix", *runs.values(), "--store", stores["beta"], "--models=gvae_lstm"]
-    status, out, (line,) = evaluate(capsys, *argv)
-    assert (status, out) == (2, "")
-    assert "the run has no 'gvae_lstm'" in line
+    assert "the run has no 'gvae_lstm'" in fail(capsys, "evaluate", *argv)
 
 
 def test_a_copy_of_the_run_s_store_is_recognised(
@@ -185,15 +197,7 @@ def test_a_copy_of_the_run_s_store_is_recognised(
 
 def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, capsys, tmp_path):
     """Another width, another model, no labels, no store: nothing is scored, nothing is written."""
-    columns = {
-        "question_id": Column("utf8"),
-        "label": Column("int8"),
-        "hs_last": Column("float16", item_shape=(2, 9)),
-    }
-    with StoreWriter.create(tmp_path / "wide.zarr", Schema(columns)) as writer:
-        for i in range(4):
-            row = {"question_id": f"q{i}", "label": i % 2, "hs_last": np.zeros((2, 9), np.float16)}
-            writer.append(f"t{i}", row)
+    write_states(tmp_path / "wide.zarr", [0, 1] * 2, np.zeros((4, 2, 9)))
     other_model = store_writer(tmp_path / "other.zarr", labels)
     set_model(other_model, "two")
     without_label = ["question_id", "hs_last"]
@@ -207,9 +211,8 @@ def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, 
         unlabelled: "the metrics: expected column 'label'",
     }.items():
         argv = ["--run", runs["alpha"], "--store", stores["beta"], store, "--output", out]
-        status, printed, (line,) = evaluate(capsys, *argv)
-        assert (status, printed, out.exists()) == (2, "", False)
-        assert message in line
+        assert message in fail(capsys, "evaluate", *argv, "--force-cpu")
+        assert not out.exists()
     forced = ["--run", runs["alpha"], "--store", other_model, "--force", "--unrelated-ids"]
     remarks = evaluated(capsys, *forced)["results"][0]["remarks"]
     assert any(remark.startswith("forced, although weights_sha256") for remark in remarks)
@@ -228,8 +231,7 @@ def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, 
 def test_mistakes_are_one_line(runs, folder, capsys, monkeypatch, argv, message):
     """Exit status 2, nothing on stdout."""
     monkeypatch.chdir(folder)
-    status, out, (line,) = evaluate(capsys, *argv)
-    assert (status, out) == (2, "")
+    line = fail(capsys, "evaluate", *argv)
     assert line.startswith("python -m train evaluate: ")
     assert message in line
 
@@ -240,20 +242,16 @@ def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labe
     results = train(stores["alpha"], out, "--score-threshold=0.3", "--only=logreg_pca")
     argv = ["--run", out, "--models=logreg_pca", "--store"]
     (found,) = evaluated(capsys, *argv, stores["alpha"])["results"]
-    assert found["metrics"]["logreg_pca"]["auroc"] == pytest.approx(
-        results["models"]["logreg_pca"]["test"]["auroc"]
-    )
-    columns = ["question_id", "label", "hs_last"]
-    unscored = store_writer(folder / "unscored.zarr", labels, columns, change=prefix("u"))
-    set_model(unscored, "one")
+    area = results["models"]["logreg_pca"]["test"]["auroc"]
+    assert found["metrics"]["logreg_pca"]["auroc"] == pytest.approx(area)
+    unscored = write_bare(store_writer, folder / "unscored.zarr", labels)
     (found,) = evaluated(capsys, *argv, unscored)["results"]
     assert found["hallucinations"] == int(np.sum(labels == 1))
     assert any("labels as stored" in remark for remark in found["remarks"])
 
 
 def test_what_changed_in_the_own_store_is_said(folder, store_writer, labels, capsys):
-    """Of traces in no split that --where may be why; of the test split how many labels are others
-    now."""
+    """That --where may be why traces are in no split; how many labels of test are others now."""
     path, out = store_writer(folder / "own.zarr", labels), folder / "own"
     store = TraceStore.open(path)
     kept = "answer_len > 2"
@@ -261,10 +259,8 @@ def test_what_changed_in_the_own_store_is_said(folder, store_writer, labels, cap
     n_left = np.sum(labels >= 0) - np.sum(labels[store.where(kept)] >= 0)
     argv = ["--run", out, "--store", path]
     (found,) = evaluated(capsys, *argv)["results"]
-    assert any(
-        f"left out {n_left} traces in none of its splits" in one and "--where" in one
-        for one in found["remarks"]
-    )
+    said = f"left out {n_left} traces in none of its splits"
+    assert any(said in one and "--where" in one for one in found["remarks"])
     assert not any("another label" in one for one in found["remarks"])
 
     lines = csv.DictReader(io.StringIO((out / "scores.csv").read_text()))
@@ -282,17 +278,12 @@ def test_what_changed_in_the_own_store_is_said(folder, store_writer, labels, cap
 def test_a_run_on_top_of_a_baseline(stores, folder, store_writer, labels, capsys):
     """What it adds to has to be there for its detectors; not for the others."""
     out = folder / "on_top"
-    results = train(
-        stores["alpha"], out, "--only=lstm_solo,logreg_best", "--on-top-of=mean_logprob"
-    )
+    train(stores["alpha"], out, "--only=lstm_solo,logreg_best", "--on-top-of=mean_logprob")
     (found,) = evaluated(capsys, "--run", out, "--store", stores["alpha"])["results"]
-    for name, entry in (results["models"] | results["baselines"]).items():
+    for name, entry in read_entries(out).items():
         assert found["metrics"][name]["auroc"] == pytest.approx(entry["test"]["auroc"])
-    columns = ["question_id", "label", "hs_last"]
-    bare = store_writer(folder / "bare.zarr", labels, columns, change=prefix("u"))
-    set_model(bare, "one")
-    status, _, (line,) = evaluate(capsys, "--run", out, "--store", bare)
-    assert status == 2
+    argv = ["--run", out, "--store", write_bare(store_writer, folder / "bare.zarr", labels)]
+    line = fail(capsys, "evaluate", *argv, "--force-cpu")
     assert "mean_logprob: expected column 'logprob'" in line
-    (found,) = evaluated(capsys, "--run", out, "--store", bare, "--models=logreg_best")["results"]
+    (found,) = evaluated(capsys, *argv, "--models=logreg_best")["results"]
     assert list(found["metrics"]) == ["logreg_best"]

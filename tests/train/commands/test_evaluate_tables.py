@@ -17,19 +17,10 @@ from train.commands.evaluate_tables import (
 )
 from train.evaluate.results import Metrics
 
+NUMBERS = {"auroc": 0.9, "own_test_auroc": 0.92, "auprc": 0.8, "f1": 0.7, "mcc": 0.5}
+INTERVALS = {"auroc_ci": [0.8, 0.95], "f1_ci": [0.6, 0.8], "mcc_ci": [0.4, 0.6]}
 METRICS = Metrics(
-    auroc=0.9,
-    auroc_ci=[0.8, 0.95],
-    own_test_auroc=0.92,
-    auprc=0.8,
-    f1=0.7,
-    f1_ci=[0.6, 0.8],
-    mcc=0.5,
-    mcc_ci=[0.4, 0.6],
-    accuracy=0.75,
-    accuracy_ci=[0.7, 0.8],
-    ece=0.05,
-    brier=0.1,
+    **NUMBERS, **INTERVALS, accuracy=0.75, accuracy_ci=[0.7, 0.8], ece=0.05, brier=0.1
 )
 
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import small
 from runs import SMALL, call, fail, predict, train
+from tuning_stores import write_states
 
 from models import DETECTORS
 from models.lstm import LstmSolo
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, StoreWriter, TraceStore
 
 ORIGIN = {
     "weights_sha256": "a",
@@ -29,16 +31,11 @@ def state(layers):
 
 def write(path, layers, **origin):
     """A store of 200 traces with some layers of a model; one of them tells the label."""
-    columns = {"question_id": Column("utf8"), "label": Column("int8"), "hs_last": state(layers)}
     provenance = {"layers": layers, **ORIGIN, **origin}
     recorded = {key: value for key, value in provenance.items() if value is not None}
     every = np.random.default_rng(0).normal(size=(200, 7, 6)).astype(np.float16)
-    with StoreWriter.create(path, Schema(columns), recorded) as writer:
-        for i, states in enumerate(every):
-            states[SIGNAL] += 2 * (i % 2)
-            row = {"question_id": f"q{i}", "label": i % 2, "hs_last": states[layers]}
-            writer.append(f"t{i}", row)
-    return path
+    every[1::2, SIGNAL] += 2
+    return write_states(path, [0, 1] * 100, every[:, layers], provenance=recorded)
 
 
 def set_provenance(store, **provenance):
@@ -67,11 +64,7 @@ def low_run(stores, folder):
 
 
 @pytest.mark.parametrize(
-    "name, flags, read",
-    [
-        ("high", [], "3-5"),
-        ("all", ["--layers=1,4-5"], "1,4,5"),
-    ],
+    "name, flags, read", [("high", [], "3-5"), ("all", ["--layers=1,4-5"], "1,4,5")]
 )
 def test_layers_are_named_as_the_model_does(stores, tmp_path, name, flags, read):
     """The one that tells the label, whatever the store keeps; and those that were read."""
@@ -108,15 +101,15 @@ def write_prompts(path, layers, name):
     """A store with the state of the last token, and of the prompt's last or of all tokens."""
     rng = np.random.default_rng(0)
     possible = {"hs_prompt": state(layers), "hidden_states": replace(state(layers), axis="tokens")}
-    columns = {"label": Column("int8"), "prompt_len": Column("int32"), "hs_last": state(layers)}
-    schema = Schema({"question_id": Column("utf8"), **columns, name: possible[name]})
-    with StoreWriter.create(path, schema, {"layers": layers, **ORIGIN}) as writer:
-        for i in range(200):
-            tokens = rng.normal(size=(3, len(layers), 6)).astype(np.float16)
-            states = {"hs_prompt": tokens[1], "hidden_states": tokens}
-            row = {"question_id": f"q{i}", "label": i % 2, "prompt_len": 2, "hs_last": tokens[2]}
-            writer.append(f"t{i}", row | {name: states[name]})
-    return path
+    columns = {"question_id": "utf8", "label": "int8", "prompt_len": "int32"}
+    columns |= {"hs_last": state(layers), name: possible[name]}
+    rows = {}
+    for i in range(200):
+        tokens = rng.normal(size=(3, len(layers), 6)).astype(np.float16)
+        states = {"hs_prompt": tokens[1], "hidden_states": tokens}
+        row = {"question_id": f"q{i}", "label": i % 2, "prompt_len": 2, "hs_last": tokens[2]}
+        rows[f"t{i}"] = row | {name: states[name]}
+    return small.make_store(path, columns, rows, {"layers": layers, **ORIGIN}).path
 
 
 def test_layers_of_columns_that_are_read_instead(tmp_path, capsys):
@@ -154,36 +147,21 @@ def test_what_counts_is_what_is_read(stores, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "layers, origin, message",
+    "origin, found, trained",
     [
-        ([3, 4, 5], {}, "column 'hs_last': layers 3-5, where the run was trained on layers 1-3"),
-        (
-            [1, 2, 3],
-            {"weights_sha256": "b"},
-            "weights_sha256 'b', where the run was trained on 'a'",
-        ),
-        (
-            [1, 2, 3],
-            {"prompt_template": "{question}"},
-            "prompt_template '{question}', where the run was trained on 'Q: {question}'",
-        ),
-        (
-            [1, 2, 3],
-            {"chat_prompt": "<user>{question}"},
-            "chat_template '<user>{question}', where the run was trained on None",
-        ),
-        (
-            [1, 2, 3],
-            {"trace_convention": "answer"},
-            "trace_convention 'answer', where the run was trained on 'prompt, answer'",
-        ),
-        ([1, 2, 3], {"final_norm": False}, "final_norm False, where the run was trained on True"),
+        ({"layers": [3, 4, 5]}, "column 'hs_last': layers 3-5", "layers 1-3"),
+        ({"weights_sha256": "b"}, "weights_sha256 'b'", "'a'"),
+        ({"prompt_template": "{question}"}, "prompt_template '{question}'", "'Q: {question}'"),
+        ({"chat_prompt": "<user>{question}"}, "chat_template '<user>{question}'", "None"),
+        ({"trace_convention": "answer"}, "trace_convention 'answer'", "'prompt, answer'"),
+        ({"final_norm": False}, "final_norm False", "True"),
     ],
 )
-def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, layers, origin, message):
+def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, origin, found, trained):
     """Of another model, of other layers, or asked in another way: nothing is written, nor into the
     store; forced, it says so."""
-    store = write(tmp_path / "other.zarr", layers, **origin)
+    store = write(tmp_path / "other.zarr", **{"layers": [1, 2, 3]} | origin)
+    message = f"{found}, where the run was trained on {trained}"
     for flags in ([], ["--to-store"]):
         line = fail(capsys, *predict(low_run, store, *flags))
         assert message in line
@@ -244,13 +222,18 @@ def test_an_option_that_is_no_setting_is_one_line(stores, tmp_path, capsys, monk
     assert "wide: there is no setting 'width' for its option of that name; add a field" in line
 
 
-def test_what_makes_numbers_doubtful_is_told(tmp_path, capsys):
-    """Few rows of a class, and a mixture of models: on the way, at the end, in the results and in
-    the report."""
+@pytest.fixture
+def mixed_store(tmp_path):
+    """A store that was merged of traces of two models."""
     parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
     store = write(tmp_path / "mixed.zarr", [1, 2, 3])
-    set_provenance(store, source="merge", stores=parts)
-    results = train(store, tmp_path / "run", *ALONE, "--max-traces=100")
+    return set_provenance(store, source="merge", stores=parts)
+
+
+def test_what_makes_numbers_doubtful_is_told(mixed_store, tmp_path, capsys):
+    """Few rows of a class, and a mixture of models: on the way, at the end, in the results and in
+    the report."""
+    results = train(mixed_store, tmp_path / "run", *ALONE, "--max-traces=100")
     captured = capsys.readouterr()
     (few,) = [one for one in results["remarks"] if "fewer than 20 traces of a class" in one]
     (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
@@ -261,16 +244,13 @@ def test_what_makes_numbers_doubtful_is_told(tmp_path, capsys):
         assert report.count(warning.removeprefix("w")) == 1
 
 
-def test_what_makes_numbers_doubtful_is_said_once_on_a_screen(tmp_path, monkeypatch):
+def test_what_makes_numbers_doubtful_is_said_once_on_a_screen(mixed_store, tmp_path, monkeypatch):
     """Where errors and results go to one place; of several splits, too."""
-    parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
-    store = write(tmp_path / "mixed.zarr", [1, 2, 3])
-    set_provenance(store, source="merge", stores=parts)
     screen = tmp_path / "screen.txt"
     with screen.open("w") as file:
         monkeypatch.setattr("sys.stdout", file)
         monkeypatch.setattr("sys.stderr", file)
-        results = train(store, tmp_path / "run", *ALONE, "--splits=2")
+        results = train(mixed_store, tmp_path / "run", *ALONE, "--splits=2")
     (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
     assert screen.read_text().count(mixed) == 1
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import runs
-from runs import train
+from runs import fail, train
 
 from models import DETECTORS
 from train.outside.methods import forget
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "my_detector.py"
+ONCE = ["--epochs=1", "--seeds=1", "--no-baselines"]
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +51,8 @@ def test_results_and_checkpoints_say_where_it_came_from(run_dir, file):
     entry = results["config"]["outside"]["my_detector"]
     assert entry["place"] == f"{file}:MyDetector"
     assert entry["options"] == {"width": 8}
-    assert json.loads((run_dir / "run.json").read_text())["config"]["models"] == (
-        "my_detector,state_norm"
-    )
+    known = json.loads((run_dir / "run.json").read_text())
+    assert known["config"]["models"] == "my_detector,state_norm"
     assert "my_detector_width = 8" in (run_dir / "report.md").read_text()
 
 
@@ -60,8 +60,7 @@ def test_a_run_directory_runs_no_file(run_dir, store_path, capsys):
     """It may have been downloaded: the file has to be named again, and the message says how."""
     for command in ("predict", "evaluate"):
         argv = [command, "--run", run_dir, "--store", store_path]
-        status, out, (line,) = call(capsys, *argv)
-        assert (status, out) == (2, "")
+        line = fail(capsys, *argv, "--force-cpu")
         assert "'my_detector' that this process does not know" in line
         assert "give --models FILE.py:CLASS, which runs that file" in line
         assert "my_detector" not in DETECTORS
@@ -95,14 +94,12 @@ def test_named_again_it_scores_and_is_judged(run_dir, store_path, file, capsys):
 
 def test_a_run_resumes_with_the_same_file_only(store_path, file, tmp_path, capsys):
     """Wherever it lies; another file, or other options, are named."""
-    argv = ["--store", store_path, "--output-dir", tmp_path / "run", "--epochs=1", "--seeds=1"]
-    argv += ["--resume", "--no-baselines"]
+    argv = ["--store", store_path, "--output-dir", tmp_path / "run", *ONCE, "--resume"]
     moved = tmp_path / "moved.py"
     moved.write_text(file.read_text())
     assert call(capsys, *argv, f"--models={file}:MyDetector")[0] == 0
     assert call(capsys, *argv, f"--models={moved}:MyDetector")[0] == 0
-    flags = ["--my-detector-width=9"]
-    _, _, (line,) = call(capsys, *argv, f"--models={file}:MyDetector", *flags)
+    _, _, (line,) = call(capsys, *argv, f"--models={file}:MyDetector", "--my-detector-width=9")
     assert "--my-detector-width 9 (the run: 64)" in line
     moved.write_text(f"{file.read_text()}\n")
     status, _, (line,) = call(capsys, *argv, f"--models={moved}:MyDetector")
@@ -110,19 +107,44 @@ def test_a_run_resumes_with_the_same_file_only(store_path, file, tmp_path, capsy
     assert "moved.py:MyDetector: sha256" in line
 
 
+HEAD = """
+import torch
+from models import Detector, Option, Outputs, Probe
+
+
+class Least(Detector):
+    columns = ("hs_last",)
+
+    def __init__(self, hidden_size):
+        super().__init__()
+        self.head = torch.nn.Linear(hidden_size, 1)
+
+    def encode(self, batch):
+        return batch.fixed("hs_last")[:, -1].float()
+
+    def classify(self, features):
+        return Outputs(self.head(features).squeeze(1))
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """The function that writes a file of methods of one's own: text -> its path."""
+
+    def write(text):
+        (tmp_path / "own.py").write_text(HEAD + text)
+        return tmp_path / "own.py"
+
+    return write
+
+
 # reads a column that an option chooses
 ADDING = """
-import torch
-from models import Detector, Option, Outputs
-
-
-class Adding(Detector):
-    columns = ("hs_last",)
+class Adding(Least):
     options = (Option("by", "states", choices=("states", "weight")),)
 
     def __init__(self, hidden_size, by):
-        super().__init__()
-        self.head = torch.nn.Linear(hidden_size, 1)
+        super().__init__(hidden_size)
 
     @classmethod
     def columns_for(cls, settings):
@@ -135,22 +157,16 @@ class Adding(Detector):
 
     def encode(self, batch):
         assert set(self.columns) <= set(batch.keys())
-        return batch.fixed("hs_last")[:, -1].float()
-
-    def classify(self, features):
-        return Outputs(self.head(features).squeeze(1))
+        return super().encode(batch)
 """
 
 
-def test_an_option_of_its_own_chooses_columns(store_path, tmp_path, capsys):
+def test_an_option_of_its_own_chooses_columns(store_path, write, tmp_path, capsys):
     """In the check of the store, in what --columns may replace, in training and in predict."""
-    file = tmp_path / "adding.py"
-    file.write_text(ADDING)
+    file = write(ADDING)
     out = tmp_path / "run"
-    argv = ["--store", store_path, "--output-dir", out, f"--models={file}:Adding", "--epochs=1"]
-    argv += ["--seeds=1", "--no-baselines"]
-    status, _, (line,) = call(capsys, *argv, "--adding-by=weight")
-    assert status == 2
+    argv = ["--store", store_path, "--output-dir", out, *ONCE, f"--models={file}:Adding"]
+    line = fail(capsys, *argv, "--adding-by=weight")
     assert "adding: expected column 'weight'" in line
     assert "give another setting of its own" in line
     assert call(capsys, *argv, "--adding-by=weight", "--columns=weight=answer_len")[0] == 0
@@ -161,24 +177,13 @@ def test_an_option_of_its_own_chooses_columns(store_path, tmp_path, capsys):
 
 
 NUMBERS = """
-import torch
-from models import Detector, Outputs, Probe
-
-
-class Summed(Detector):
+class Summed(Least):
     columns = ("logprob",)
-
-    def __init__(self, hidden_size):
-        super().__init__()
-        self.head = torch.nn.Linear(hidden_size, 1)
 
     def encode(self, batch):
         logprob, offsets = batch.ragged("logprob")
         parts = logprob.nan_to_num().split(offsets.diff().tolist())
         return torch.stack([part.sum()[None] for part in parts])
-
-    def classify(self, features):
-        return Outputs(self.head(features).squeeze(1))
 
 
 def means(batch):
@@ -189,84 +194,55 @@ INSTEAD = Probe(("no_such_column",), means, otherwise=Probe(("hs_mean",), means)
 """
 
 
-def test_a_detector_of_single_numbers_and_a_probe_of_columns_instead(store_path, tmp_path, capsys):
+def test_a_detector_of_single_numbers_and_a_probe_of_columns_instead(
+    store_path, write, tmp_path, capsys
+):
     """The hidden size is 1; the probe is fitted on the columns that are there, and predicts."""
-    file = tmp_path / "numbers.py"
-    file.write_text(NUMBERS)
+    file = write(NUMBERS)
     models = f"--models={file}:Summed,{file}:INSTEAD"
     out = tmp_path / "run"
-    argv = ["--store", store_path, "--output-dir", out, models, "--epochs=1", "--seeds=1"]
-    argv.append("--no-baselines")
-    assert call(capsys, *argv)[0] == 0
-    results = json.loads((out / "results.json").read_text())
+    results = train(store_path, out, *ONCE, models)
     assert results["models"]["summed"]["parameters"] == 2
     assert results["models"]["instead"]["layers"] == [1, 2]
     assert call(capsys, "predict", "--run", out, "--store", store_path, models)[0] == 0
 
 
-LACKING = """
-from models import Probe
-
-LACKING = Probe(("no_such_column",), None)
-"""
-
-
-def test_a_method_that_is_named_beside_all_is_not_left_out(store_path, tmp_path, capsys):
+def test_a_method_that_is_named_beside_all_is_not_left_out(store_path, write, tmp_path, capsys):
     """Its column is missing: the run does not begin without it."""
-    file = tmp_path / "lacking.py"
-    file.write_text(LACKING)
+    file = write('LACKING = Probe(("no_such_column",), None)')
     for models in (f"{file}:LACKING,all", f"all,{file}:LACKING"):
         argv = ["--store", store_path, "--output-dir", tmp_path / "run", f"--models={models}"]
-        status, _, (line,) = call(capsys, *argv)
-        assert status == 2
-        assert "lacking: expected column 'no_such_column'" in line
+        assert "lacking: expected column 'no_such_column'" in fail(capsys, *argv)
 
 
 OWN_LOSS = """
-import torch
-from models import Detector, Outputs
-
 class Tenfold(torch.nn.BCEWithLogitsLoss):
     def forward(self, logits, labels):
         return 10 * super().forward(logits, labels)
 
-class OwnLoss(Detector):
-    columns = ("hs_last",)
 
+class OwnLoss(Least):
     def __init__(self, hidden_size):
-        super().__init__()
-        self.linear = torch.nn.Linear(hidden_size, 1)
-        torch.nn.init.zeros_(self.linear.weight)
+        super().__init__(hidden_size)
+        torch.nn.init.zeros_(self.head.weight)
         self.criterion = Tenfold()
-
-    def encode(self, batch):
-        return batch.fixed("hs_last")[:, -1].float()
-
-    def classify(self, features):
-        return Outputs(self.linear(features).squeeze(1))
 """
 
 
-def test_a_loss_of_its_own_is_minimised(store_path, tmp_path, capsys):
+def test_a_loss_of_its_own_is_minimised(store_path, write, tmp_path):
     """Not replaced; and it is not compared with the cross-entropy of the base rate."""
-    file = tmp_path / "own_loss.py"
-    file.write_text(OWN_LOSS)
-    argv = ["--store", store_path, "--output-dir", tmp_path / "run", f"--models={file}:OwnLoss"]
-    flags = ["--no-baselines", "--epochs=1", "--seeds=1", "--lr=1e-6"]
-    assert call(capsys, *argv, *flags)[0] == 0
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    (training,) = results["models"]["own_loss"]["runs"]
+    file = write(OWN_LOSS)
+    flags = [*ONCE, f"--models={file}:OwnLoss", "--lr=1e-6"]
+    (training,) = train(store_path, tmp_path / "run", *flags)["models"]["own_loss"]["runs"]
     assert training["history"][0]["loss"] > 5  # ten times log 2
     assert "base rate" not in training.get("warning", "")
 
 
 @pytest.mark.parametrize("flag", ["--focal-loss", "--class-weights", "--label-smoothing=0.1"])
-def test_a_loss_of_its_own_takes_no_settings(flag, store_path, tmp_path, capsys):
+def test_a_loss_of_its_own_takes_no_settings(flag, store_path, write, tmp_path, capsys):
     """They would be without effect; nothing is trained."""
-    file = tmp_path / "own_loss.py"
-    file.write_text(OWN_LOSS)
+    file = write(OWN_LOSS)
     argv = ["--store", store_path, "--output-dir", tmp_path / "run", f"--models={file}:OwnLoss"]
-    status, _, (line,) = call(capsys, *argv, flag)
-    assert status == 2
+    line = fail(capsys, *argv, flag)
     assert f"own_loss: expected no {flag.partition('=')[0]} with a loss of its own, Tenfold" in line
     assert not (tmp_path / "run" / "run.json").exists()

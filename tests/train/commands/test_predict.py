@@ -5,26 +5,31 @@ import shutil
 
 import numpy as np
 import pytest
+import small
 import torch
-from runs import call, copy_run, fail, predict, read_csv, train
+from runs import call, copy_run, fail, predict, read_csv, read_scores, train
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, StoreWriter, TraceStore
 from train.commands.predictions import write_to_store
 from train.errors import ConfigError
 
 
-def test_the_run_s_own_test_side_gets_its_scores_again(finished, store_path, capsys):
-    """Every trace has a score, the unlabelled ones too; split and scores agree with the run's
-    scores.csv."""
-    names = "lstm_solo,gnn_det_lstm,logreg_best,answer_length"
-    status, out, _ = call(capsys, *predict(finished, store_path, "--models", names))
+def assert_scores_again(capsys, run, store, *names):
+    """Of every trace of the run's store, the unlabelled ones too: those in its scores.csv."""
+    status, out, _ = call(capsys, *predict(run, store, "--models", ",".join(names)))
     found = read_csv(out)
     assert (status, len(found)) == (0, 200)
-    for trace_id, line in read_csv((finished / "scores.csv").read_text()).items():
-        assert found[trace_id]["split"] == line["split"]
+    for line in read_scores(run):
+        again = found[line["trace_id"]]
+        assert again["split"] == line["split"]
         if line["split"] != "train":
-            for name in names.split(","):
-                assert float(found[trace_id][name]) == pytest.approx(float(line[name]), rel=1e-5)
+            for name in names:
+                assert float(again[name]) == pytest.approx(float(line[name]), rel=1e-5)
+
+
+def test_the_run_s_own_test_side_gets_its_scores_again(finished, store_path, capsys):
+    names = ("lstm_solo", "gnn_det_lstm", "logreg_best", "answer_length")
+    assert_scores_again(capsys, finished, store_path, *names)
 
 
 def test_as_columns_of_the_store(finished, make_store, labels, tmp_path, capsys):
@@ -37,9 +42,8 @@ def test_as_columns_of_the_store(finished, make_store, labels, tmp_path, capsys)
     expected = [float(line["lstm_solo"]) for line in read_csv(file.read_text()).values()]
     written = f"{store}: scores of 200 traces written as score_lstm_solo, score_saplma"
     for more in ("", " (replaced: score_lstm_solo, score_saplma)"):
-        assert (
-            call(capsys, *predict(finished, store, *flags, "--to-store"))[1] == f"{written}{more}\n"
-        )
+        _, out, _ = call(capsys, *predict(finished, store, *flags, "--to-store"))
+        assert out == f"{written}{more}\n"
         found = TraceStore.open(store).column("score_lstm_solo")
         np.testing.assert_array_equal(found, np.float32(expected))
 
@@ -79,23 +83,19 @@ def test_stores_that_do_not_fit_are_one_line(finished, make_store, labels, capsy
     line = fail(capsys, *predict(finished, make_store(labels, columns=["hs_last"])))
     assert "gnn_det_lstm: expected column 'hidden_states'" in line
     assert "leave it out with --models" in line
-    schema = Schema({"hs_last": Column("float16", item_shape=(2, 9))})
-    with StoreWriter.create(tmp_path / "wide.zarr", schema) as writer:
-        writer.append("a", {"hs_last": np.zeros((2, 9), np.float16)})
-    line = fail(capsys, *predict(finished, tmp_path / "wide.zarr", "--models=lstm_solo"))
+    states = [np.zeros((2, 9), np.float16)]
+    wide = small.one_column(tmp_path / "wide.zarr", "hs_last", Column("float16", (2, 9)), states)
+    line = fail(capsys, *predict(finished, wide.path, "--models=lstm_solo"))
     assert "shape {'hs_last': (2, 8)}, as in the run, found {'hs_last': (2, 9)}" in line
-
-
-def without_readout(config):
-    return {key: value for key, value in config.items() if key != "readout"}
 
 
 def test_results_that_do_not_fit_are_one_line(finished, store_path, capsys, tmp_path):
     """No settings, those of another version, and the files of another run."""
     config = json.loads((finished / "results.json").read_text())["config"]
+    del config["readout"]
     for changes, message in (
         ({"config": {"a": 1}}, "expected settings of python -m train --help, found 'a'"),
-        ({"config": without_readout(config)}, "of this version, found none of --readout"),
+        ({"config": config}, "of this version, found none of --readout"),
         ({"run": "other"}, "expected a checkpoint of {'run': 'other'"),
     ):
         run = copy_run(finished, tmp_path, **changes)
@@ -139,10 +139,5 @@ def test_what_a_run_needs_is_read_again(
     """A baseline that it stands on, columns of its settings: its own rows get their scores."""
     out = tmp_path / "out"
     train(store_path, out, *flags, "--no-baselines")
-    name = flags[0].removeprefix("--models=")
-    found = read_csv(call(capsys, *predict(out, store_path))[1])
-    for trace_id, line in read_csv((out / "scores.csv").read_text()).items():
-        if line["split"] != "train":
-            assert float(found[trace_id][name]) == pytest.approx(float(line[name]), rel=1e-5)
-    line = fail(capsys, *predict(out, make_store(labels, columns=["hs_last"])))
-    assert column in line
+    assert_scores_again(capsys, out, store_path, flags[0].removeprefix("--models="))
+    assert column in fail(capsys, *predict(out, make_store(labels, columns=["hs_last"])))

@@ -15,6 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from store import TokenLoader, TraceStore
 from store.transform.subset import rows_of_split
+from train.files import read_json
 from train.report.console import print_results
 from train.run.results import read_results
 
@@ -39,26 +40,31 @@ def run(store, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def results(run):
+    return read_json(run / "results.json")
+
+
+def no_hallucination(number, row):
+    row["token_label"] = np.minimum(row["token_label"], 0)
+
+
 def read_tokens(store, column):
     values, offsets = TraceStore.open(store).read(np.arange(160), columns=[column]).ragged(column)
     return values.numpy(), offsets.numpy()
 
 
-def test_results_judge_tokens(run, store):
+def test_results_judge_tokens(results, store):
     """The probe finds the tokens and chose the layer that knows them; what cannot score a token has
     no entry; counts are those of the store."""
-    results = json.loads((run / "results.json").read_text())
     probe = results["models"]["token_probe"]
     assert probe["tokens"]["auroc"] > 0.85
     assert probe["test"]["auroc"] > 0.8
     assert probe["runs"][0]["layer"] == 2
     # its score of a trace is the largest of its answer's tokens
     assert probe["tokens"]["trace_auroc"] == probe["test"]["auroc"]
-    judged = {
-        name
-        for name, entry in (results["models"] | results["baselines"]).items()
-        if "tokens" in entry
-    }
+    entries = results["models"] | results["baselines"]
+    judged = {name for name, entry in entries.items() if "tokens" in entry}
     baselines = {"mean_logprob", "logreg_first", "logreg_best"}
     assert judged == {"token_probe", "saplma", "lstm_solo"} | baselines
     labels, _ = read_tokens(store, "token_label")
@@ -66,9 +72,8 @@ def test_results_judge_tokens(run, store):
     assert 0 < counts["test"]["hallucinated"] + counts["val"]["hallucinated"] < (labels == 1).sum()
 
 
-def test_a_probe_of_shuffled_tokens_is_as_good(run, store):
+def test_a_probe_of_shuffled_tokens_is_as_good(results, store):
     """A linear probe that a plain loop trains from a TokenLoader, on tokens of the same split."""
-    results = json.loads((run / "results.json").read_text())
     columns = ["hidden_states", "token_label"]
     options = {"tokens": "answer", "select": {"hidden_states": {"layers": "2"}}}
     opened = TraceStore.open(store)
@@ -158,14 +163,12 @@ def test_methods_that_score_no_token(run, tmp_path, capsys):
     assert "score_saplma" not in TraceStore.open(path).schema.columns
 
 
-def test_a_resumed_run_has_the_same_numbers(run, store, tmp_path):
+def test_a_resumed_run_has_the_same_numbers(run, results, store, tmp_path):
     """Trainings that were finished are not done again; their tokens are judged again."""
     out = shutil.copytree(run, tmp_path / "out")
-    results = json.loads((out / "results.json").read_text())
     (out / "results.json").unlink()
     (out / "saplma-seed0.pt").unlink()
-    train(store, out, *FLAGS, ALL, "--resume")
-    again = json.loads((out / "results.json").read_text())
+    again = train(store, out, *FLAGS, ALL, "--resume")
     for name in ("token_probe", "saplma"):
         assert again["models"][name]["tokens"] == results["models"][name]["tokens"]
 
@@ -175,8 +178,7 @@ def test_a_resumed_run_has_the_same_numbers(run, store, tmp_path):
 )
 def test_settings_of_the_probe(flags, store, tmp_path):
     """Weights of the classes of tokens; an MLP, with metrics that are means over the seeds."""
-    train(store, tmp_path / "out", *FLAGS, "--only=token_probe", *flags)
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    results = train(store, tmp_path / "out", *FLAGS, "--only=token_probe", *flags)
     assert results["models"]["token_probe"]["tokens"]["auroc"] > 0.7
 
 
@@ -187,10 +189,6 @@ def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, capsys):
     assert "token_probe: expected column 'token_label'" in line
     assert "python -m store extract STORE" in line
     assert "or leave it out with --models" in line
-
-    def no_hallucination(number, row):
-        row["token_label"] = np.minimum(row["token_label"], 0)
-
     right = write_token_store(tmp_path / "right.zarr", change=no_hallucination)
     line = fail(capsys, *arguments(right, tmp_path / "out"))
     assert "token_probe: column 'token_label', train split: expected hallucinated and right" in line
@@ -213,36 +211,28 @@ def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, capsys):
 
 
 def test_labels_of_tokens_that_are_not_needed(tmp_path, capsys):
-    """Methods that learn from labels of traces are trained, and it is said why tokens are not
-    judged."""
-
-    def no_hallucination(number, row):
-        row["token_label"] = np.minimum(row["token_label"], 0)
-
+    """Methods that learn from labels of traces are trained; why tokens are not judged is said."""
     path = write_token_store(tmp_path / "right.zarr", change=no_hallucination)
-    train(path, tmp_path / "out", *FLAGS, "--only=saplma")
-    captured = capsys.readouterr()
-    assert "tokens are not judged: column 'token_label', train split" in captured.out
-    assert "tokens" not in json.loads((tmp_path / "out" / "results.json").read_text())
+    assert "tokens" not in train(path, tmp_path / "out", *FLAGS, "--only=saplma")
+    said = "tokens are not judged: column 'token_label', train split"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_all_methods_leave_out_what_cannot_learn(store, tmp_path):
     """With --models all a probe on tokens is trained where it can be, and left out elsewhere."""
-    train(store, tmp_path / "a", *FLAGS, "--models=all", "--epochs=1")
-    assert "token_probe" in json.loads((tmp_path / "a" / "results.json").read_text())["models"]
-    flags = ("--models=all", "--epochs=1", "--mixup=0.2")
-    train(store, tmp_path / "b", *FLAGS, *flags)
-    assert "token_probe" not in json.loads((tmp_path / "b" / "results.json").read_text())["models"]
+    flags = (*FLAGS, "--models=all", "--epochs=1")
+    assert "token_probe" in train(store, tmp_path / "a", *flags)["models"]
+    assert "token_probe" not in train(store, tmp_path / "b", *flags, "--mixup=0.2")["models"]
 
 
 def test_settings_that_tokens_cannot_have(store, tmp_path, capsys):
     """Mixtures of traces, log-odds of traces below, a layer that is not there, a layer's number of
     a detector without any."""
-    line = fail(capsys, *arguments(store, tmp_path / "out", ALL, "--mixup=0.2"))
-    assert "--mixup: token_probe learns from labels of tokens, not of traces" in line
-    line = fail(capsys, *arguments(store, tmp_path / "out", ALL, "--on-top-of=mean_logprob"))
-    assert "--on-top-of: token_probe learns from labels of tokens" in line
-    line = fail(capsys, *arguments(store, tmp_path / "out", ALL, "--token-layer=9"))
-    assert "token_probe: --token-layer" in line
+    for flag, message in (
+        ("--mixup=0.2", "--mixup: token_probe learns from labels of tokens, not of traces"),
+        ("--on-top-of=mean_logprob", "--on-top-of: token_probe learns from labels of tokens"),
+        ("--token-layer=9", "token_probe: --token-layer"),
+    ):
+        assert message in fail(capsys, *arguments(store, tmp_path / "out", ALL, flag))
     assert not list(tmp_path.glob("out/*.json"))

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import small
 import torch
-from splitting import split_rows
+from small import complaint
+from splitting import split_data, split_rows
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
@@ -50,18 +52,15 @@ def test_appended_rows_move_nobody():
 
 def test_max_traces_takes_that_many_labelled_rows():
     """The rows are a pure function of the seed, and keep their splits."""
-    splits, whole = (
-        split_rows(IDS, LABELS, seed=0, max_traces=100),
-        split_by_row(split_rows(IDS, LABELS, seed=0)),
-    )
-    assert len(split_by_row(splits)) == 100
-    assert split_by_row(splits).items() <= whole.items()
-    assert split_by_row(splits) == split_by_row(split_rows(IDS, LABELS, seed=0, max_traces=100))
+    once, again = (split_by_row(split_rows(IDS, LABELS, seed=0, max_traces=100)) for _ in range(2))
+    assert len(once) == 100
+    assert once.items() <= split_by_row(split_rows(IDS, LABELS, seed=0)).items()
+    assert once == again
 
 
-def test_read_split_counts_unlabelled_rows(store_path, labels):
+def test_read_split_counts_unlabelled_rows(data, labels):
     """Unlabelled traces are in no split and are counted."""
-    splits = read_splits(TraceStore.open(store_path), Config())
+    splits = data.splits
     counts = count_splits(splits)
     assert counts.unlabelled == 20
     assert counts.n_rows == sum(len(splits.rows(split)) for split in SPLITS) == 180
@@ -70,17 +69,15 @@ def test_read_split_counts_unlabelled_rows(store_path, labels):
 
 def test_score_threshold_labels_again(store_path, labels):
     """With a threshold the stored scores decide; a missing score stays unlabelled."""
-    store = TraceStore.open(store_path)
-    np.testing.assert_array_equal(read_splits(store, Config(score_threshold=0.5)).labels, labels)
+    found = split_data(store_path, score_threshold=0.5).splits.labels
+    np.testing.assert_array_equal(found, labels)
     with pytest.raises(DataError, match="train split: expected both classes"):
-        read_splits(store, Config(score_threshold=0.05))
+        split_data(store_path, score_threshold=0.05)
 
 
 def test_batches_of_a_side(store_path):
-    """Unshuffled they follow the split; shuffled they hold the same rows in another order,
-    differing by epoch."""
-    store = TraceStore.open(store_path)
-    data = TrainingData(store, read_splits(store, Config()), Config(batch_size=7))
+    """Unshuffled they follow the split; shuffled they have its rows in each epoch's own order."""
+    data = split_data(store_path, batch_size=7)
     ordered = data.loader("val", ["hs_last"], shuffle=False)
     assert np.concatenate([batch.rows for batch in ordered]).tolist() == data.splits.val.tolist()
     shuffled = data.loader("train", ["hs_last"], shuffle=True)
@@ -105,15 +102,11 @@ def test_batches_of_a_side(store_path):
 )
 def test_stores_that_cannot_be_split_are_refused(make_store, labels, message):
     """No labels, one class in a split, or other labels: one line that says so."""
-    with pytest.raises(DataError) as caught:
-        read_splits(TraceStore.open(make_store(labels)), Config())
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in complaint(DataError, split_data, make_store(labels))
 
 
 def test_graphs_of_a_lower_threshold_than_the_stored_are_refused(store_path):
-    """Edges below it were dropped before the traces came into the store; without one, all are
-    there."""
+    """Edges below it were dropped before the traces were stored; without one, all are there."""
     store = TraceStore.open(store_path)
     data = TrainingData(store, all_as_test(store))
     check_threshold(data)
@@ -123,29 +116,27 @@ def test_graphs_of_a_lower_threshold_than_the_stored_are_refused(store_path):
         check_threshold(data.with_settings(attn_threshold=0.1))
 
 
-NAMED = Schema(
-    {
-        "states": Column("float16", item_shape=(4, 8), axis_names=("layers", "hidden")),
-        "per_layer": Column("float16", item_shape=(4,), axis="tokens", axis_names=("layers",)),
-        "length": Column("int32"),
-        "question_id": Column("utf8"),
-        "label": Column("int8"),
-    }
-)
+NAMED = {
+    "states": Column("float16", item_shape=(4, 8), axis_names=("layers", "hidden")),
+    "per_layer": Column("float16", item_shape=(4,), axis="tokens", axis_names=("layers",)),
+    "length": "int32",
+    "question_id": "utf8",
+    "label": "int8",
+}
 
 
 @pytest.fixture
 def named(tmp_path):
     """A store whose columns have other names than the detectors', and whose axes have names."""
     rng = np.random.default_rng(0)
-    with StoreWriter.create(tmp_path / "named.zarr", NAMED) as writer:
-        for i in range(100):
-            states, per_layer = (
-                rng.random(shape).astype(np.float16) for shape in ((4, 8), (1 + i % 3, 4))
-            )
-            row = {"states": states, "per_layer": per_layer, "length": 1 + i % 3}
-            writer.append(f"t{i}", row | {"question_id": f"q{i}", "label": i % 2})
-    return TraceStore.open(tmp_path / "named.zarr")
+    rows = {}
+    for i in range(100):
+        states, per_layer = (
+            rng.random(shape).astype(np.float16) for shape in ((4, 8), (1 + i % 3, 4))
+        )
+        row = {"states": states, "per_layer": per_layer, "length": 1 + i % 3}
+        rows[f"t{i}"] = row | {"question_id": f"q{i}", "label": i % 2}
+    return small.make_store(tmp_path / "named.zarr", NAMED, rows)
 
 
 ROLES = {"hs_last": "states", "attn_mean": "per_layer", "answer_len": "length"}
@@ -154,8 +145,7 @@ COLUMNS = "hs_last=states,attn_mean=per_layer,answer_len=length"
 
 def test_batches_have_the_names_and_layers_that_are_asked_for(named):
     """Columns stand in for others, and of those with layers only the chosen ones are read."""
-    config = Config(columns=COLUMNS, layers="2-3", batch_size=7)
-    data = TrainingData(named, read_splits(named, Config()), config)
+    data = split_data(named, columns=COLUMNS, layers="2-3", batch_size=7)
     assert data.item_shapes(ROLES) == {"hs_last": (2, 8), "attn_mean": (2,), "answer_len": ()}
     rows = []
     for batch in data.loader("train", list(ROLES), shuffle=True):
@@ -170,29 +160,21 @@ def test_batches_have_the_names_and_layers_that_are_asked_for(named):
 
 def test_layers_that_are_not_there(named, store_path):
     """No such layer, or a column whose axes have no names: the column is named."""
-    data = TrainingData(named, read_splits(named, Config()), Config(columns=COLUMNS, layers="7-9"))
-    with pytest.raises(
-        DataError, match="--layers: column 'states': there is no layer 7; it has layers 1-4"
-    ):
-        check_layers(data, "lstm_solo", ["answer_len", "hs_last"])
-    store = TraceStore.open(store_path)
-    data = TrainingData(store, read_splits(store, Config()), Config(layers="1"))
-    with pytest.raises(
-        DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"
-    ):
-        check_layers(data, "lstm_solo", ["hs_last"])
+    data = split_data(named, columns=COLUMNS, layers="7-9")
+    said = complaint(DataError, check_layers, data, "lstm_solo", ["answer_len", "hs_last"])
+    assert "--layers: column 'states': there is no layer 7; it has layers 1-4" in said
+    data = split_data(store_path, layers="1")
+    said = complaint(DataError, check_layers, data, "lstm_solo", ["hs_last"])
+    assert "expected an axis 'layers' in column 'hs_last', found axes without names" in said
 
 
 def test_columns_of_other_things_are_read_whole(tmp_path):
     """The names of their axes tell; a column of states needs an axis of layers all the same."""
     states = Column("float16", item_shape=(2, 4), axis_names=("heads", "hidden"))
     candidates = Column("float16", item_shape=(3,), axis="tokens", axis_names=("candidates",))
-    schema = Schema({"hs_last": states, "topk_logprob": candidates})
-    with StoreWriter.create(tmp_path / "axes.zarr", schema) as writer:
-        writer.append(
-            "t", {"hs_last": np.zeros((2, 4), "f2"), "topk_logprob": np.zeros((1, 3), "f2")}
-        )
-    store = TraceStore.open(tmp_path / "axes.zarr")
+    row = {"hs_last": np.zeros((2, 4), "f2"), "topk_logprob": np.zeros((1, 3), "f2")}
+    columns = {"hs_last": states, "topk_logprob": candidates}
+    store = small.make_store(tmp_path / "axes.zarr", columns, {"t": row})
     data = TrainingData(store, all_as_test(store), Config(layers="1"))
     check_layers(data, "token_sequence", ["topk_logprob"])
     with pytest.raises(DataError, match="axis 'layers' in column 'hs_last', found 'heads', 'hid"):
@@ -201,10 +183,9 @@ def test_columns_of_other_things_are_read_whole(tmp_path):
 
 def test_columns_of_another_kind_count_as_missing(named):
     """What takes part by itself is left out where its columns are something else."""
-    splits = read_splits(named, Config())
-    data = TrainingData(named, splits, Config(columns="hs_last=states"))
+    data = split_data(named, columns="hs_last=states")
     assert missing_columns(data, ["label", "hs_last"]) == {}
-    data = TrainingData(named, splits, Config(columns="hs_last=per_layer"))
+    data = split_data(named, columns="hs_last=per_layer")
     assert list(missing_columns(data, ["hs_last", "logprob"])) == ["per_layer", "logprob"]
 
 
@@ -213,11 +194,8 @@ def test_fewer_rows_than_a_batch(named):
     splits = read_splits(named, Config())
     n = len(splits.train)
     check_batch(splits, named, n)
-    with pytest.raises(
-        DataError,
-        match=f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}",
-    ):
-        check_batch(splits, named, n + 1)
+    message = f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}"
+    assert message in complaint(DataError, check_batch, splits, named, n + 1)
     settings = Config(models="logreg_pca", batch_size=n + 1, columns="hs_last=states")
     assert open_data(settings, [named.path]).names == ["logreg_pca"]
     with pytest.raises(DataError, match="at least one batch"):

@@ -8,10 +8,7 @@ from models.detector import REDUCED
 from models.lstm import LstmSolo
 from store import TraceStore
 from store.read.row_reader import RowReader
-from train.config import Config
-from train.data.batches import TrainingData
 from train.data.features import FeatureCache
-from train.data.splits import read_splits
 
 ROW_BYTES = 2 * 8 * 2  # hs_last of the small store
 
@@ -27,16 +24,10 @@ class Counter:
         return 2 * batch["hs_last"]
 
 
-@pytest.fixture
-def data(store_path):
-    store = TraceStore.open(store_path)
-    return TrainingData(store, read_splits(store, Config()))
-
-
-def epochs_of(data, cache, n_epochs, split="train", num_workers=0):
+def epochs_of(data, cache, n_epochs, num_workers=0):
     """Batches of several epochs, as (rows, features)."""
     data = data.with_settings(batch_size=16, num_workers=num_workers)
-    loader = data.loader(split, ["hs_last"], shuffle=True, kept=cache)
+    loader = data.loader("train", ["hs_last"], shuffle=True, kept=cache)
     epochs = []
     for number in range(n_epochs):
         loader.set_epoch(number)
@@ -74,24 +65,12 @@ def test_nothing_is_asked_of_files_for_rows_that_are_kept(data, monkeypatch):
     """The kernel is not asked to read them ahead, and the store is not asked for them."""
     cache = FeatureCache(Counter(), len(data.store), 2**20)
     first = epochs_of(data, cache, 1)
-    for owner, name in (
-        (TraceStore, "read_batch"),
-        (RowReader, "advise"),
-        (RowReader, "is_cached"),
-    ):
+    reads = [(TraceStore, "read_batch"), (RowReader, "advise"), (RowReader, "is_cached")]
+    for owner, name in reads:
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("asked"))
     (again,) = epochs_of(data, cache, 1)
     for (_, one), (_, two) in zip(first[0], again, strict=True):
         assert torch.equal(one, two)
-
-
-def test_splits_share_the_cache(data):
-    """Validation fills what training left, and its rows are its own."""
-    cache = FeatureCache(Counter(), len(data.store), 2**20)
-    for split in ("train", "val", "val"):
-        ((rows, features), *_) = epochs_of(data, cache, 1, split)[0]
-        assert torch.equal(features, 2 * data.read(rows.numpy(), ["hs_last"])["hs_last"])
-    assert len(cache) == len(data.splits.train) + len(data.splits.val)
 
 
 def test_without_features_the_columns_stay(data):

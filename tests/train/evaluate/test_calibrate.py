@@ -5,14 +5,7 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from train.evaluate.calibrate import (
-    controlled_risk,
-    fit_temperature,
-    keep_promise,
-    measure_recalibrated,
-    risk_threshold,
-    risks_at,
-)
+from train.evaluate import calibrate
 from train.evaluate.findings import measure_method
 from train.evaluate.frame import Frame
 from train.evaluate.metrics import youden_threshold
@@ -28,13 +21,13 @@ def draw(n, seed, factor=1.0):
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
 def test_the_temperature_is_the_factor_of_the_log_odds(factor):
-    assert fit_temperature(*draw(20_000, 0, factor)) == pytest.approx(factor, rel=0.05)
+    assert calibrate.fit_temperature(*draw(20_000, 0, factor)) == pytest.approx(factor, rel=0.05)
 
 
 def test_recalibration_mends_what_is_too_sure():
     val, test = draw(4000, 0, 3.0), draw(4000, 1, 3.0)
-    found = measure_recalibrated(*val, *test)
-    untouched = measure_recalibrated(*draw(4000, 0), *draw(4000, 1))
+    found = calibrate.measure_recalibrated(*val, *test)
+    untouched = calibrate.measure_recalibrated(*draw(4000, 0), *draw(4000, 1))
     assert found["temperature_ece"] < 0.03
     assert found["isotonic_ece"] < 0.03
     assert found["temperature_brier"] == pytest.approx(untouched["temperature_brier"], abs=0.002)
@@ -45,11 +38,10 @@ def test_the_risk_is_a_mean_over_questions():
     labels = np.array([1, 1, 1, 1, 0])
     scores = np.array([0.2, 0.5, 0.9, 0.4, 0.1])
     questions = np.array([0, 0, 0, 1, 2])
-    found = risks_at(labels, scores, questions, np.array([0.2, 0.3, 0.5, 1.0]))
+    found = calibrate.risks_at(labels, scores, questions, np.array([0.2, 0.3, 0.5, 1.0]))
     assert found == pytest.approx([0, 1 / 6, (1 / 3 + 1) / 2, 1])
-    assert controlled_risk(labels, scores, questions, 0.3) == pytest.approx(
-        {"risk": 1 / 6, "answered": 2 / 5, "wrong_answered": 1 / 2}
-    )
+    expected = {"risk": 1 / 6, "answered": 2 / 5, "wrong_answered": 1 / 2}
+    assert calibrate.controlled_risk(labels, scores, questions, 0.3) == pytest.approx(expected)
 
 
 def test_the_threshold_is_the_largest_that_keeps_the_bound():
@@ -57,9 +49,9 @@ def test_the_threshold_is_the_largest_that_keeps_the_bound():
     labels, scores = draw(300, 2)
     questions = np.arange(300) // 2
     n = len(np.unique(questions[labels == 1]))
-    found = risk_threshold(labels, scores, questions, 0.1)
+    found = calibrate.risk_threshold(labels, scores, questions, 0.1)
     grid = np.linspace(0, 1, 5001)
-    risks = risks_at(labels, scores, questions, grid)
+    risks = calibrate.risks_at(labels, scores, questions, grid)
     allowed = grid[(n * risks + 1) / (n + 1) <= 0.1]
     assert allowed.max() <= found <= allowed.max() + 1 / 5000
 
@@ -67,21 +59,23 @@ def test_the_threshold_is_the_largest_that_keeps_the_bound():
 def test_no_promise_without_questions_to_keep_it():
     """Of .1 nine with a hallucination are needed; a risk of 1 lets everything through."""
     scores = np.linspace(0, 1, 9)
-    assert risk_threshold(np.ones(8), scores[:8], np.arange(8), 0.1) is None
-    assert risk_threshold(np.ones(9), scores, np.arange(9), 0.1) == 0
-    assert risk_threshold(np.ones(9), scores, np.arange(9), 1.0) > 1
-    assert keep_promise(np.ones(8), scores[:8], np.arange(8), 0.1, seed=0) == {}
-    assert keep_promise(np.ones(9), scores, np.arange(9), 0.1, seed=0) == {"risk_threshold": 0}
+    assert calibrate.risk_threshold(np.ones(8), scores[:8], np.arange(8), 0.1) is None
+    assert calibrate.risk_threshold(np.ones(9), scores, np.arange(9), 0.1) == 0
+    assert calibrate.risk_threshold(np.ones(9), scores, np.arange(9), 1.0) > 1
+    assert calibrate.keep_promise(np.ones(8), scores[:8], np.arange(8), 0.1, seed=0) == {}
+    assert calibrate.keep_promise(np.ones(9), scores, np.arange(9), 0.1, seed=0) == {
+        "risk_threshold": 0
+    }
 
 
 def test_a_promise_is_tried_on_other_questions():
     """Of thresholds of each half, near that of all."""
     labels, scores = draw(2000, 4)
     questions = np.arange(2000) // 2
-    found = keep_promise(labels, scores, questions, 0.2, seed=0)
-    assert found["risk_threshold"] == risk_threshold(labels, scores, questions, 0.2)
+    found = calibrate.keep_promise(labels, scores, questions, 0.2, seed=0)
+    assert found["risk_threshold"] == calibrate.risk_threshold(labels, scores, questions, 0.2)
     assert found["risk"] == pytest.approx(0.2, abs=0.05)
-    same = controlled_risk(labels, scores, questions, found["risk_threshold"])
+    same = calibrate.controlled_risk(labels, scores, questions, found["risk_threshold"])
     assert same["risk"] != found["risk"]
     assert found["answered"] == pytest.approx(same["answered"], abs=0.05)
 
@@ -99,8 +93,8 @@ def test_what_is_chosen_of_several_seeds_is_of_their_mean_score():
     val, test = frame.val, frame.test
     threshold = youden_threshold(val.labels, val.mean("a"))
     assert entry.val.threshold == entry.test.threshold == threshold
-    assert entry.test.temperature == fit_temperature(val.labels, val.mean("a"))
-    promised = keep_promise(test.labels, test.mean("a"), test.questions, 0.2, seed=1)
+    assert entry.test.temperature == calibrate.fit_temperature(val.labels, val.mean("a"))
+    promised = calibrate.keep_promise(test.labels, test.mean("a"), test.questions, 0.2, seed=1)
     assert {name: getattr(entry.test, name) for name in promised} == promised
     own = [youden_threshold(val.labels, scores) for scores in val.scores["a"]]
     of_seeds = [

@@ -4,8 +4,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from runs import make_frame
 
-from train.evaluate.frame import Frame
 from train.evaluate.label_noise import (
     agreement_of,
     auroc_bounds,
@@ -45,9 +45,8 @@ def test_true_labels_are_within_the_bounds():
     """Of 13 hallucinations among 299, with 9 wrong labels; the formula alone gives 1."""
     rng = np.random.default_rng(0)
     labels = np.arange(299) < 13
-    ids = np.arange(299).astype(str).astype(object)
-    scores = {"x": rng.normal(size=(1, 299)) + 2 * labels}
-    area = measure_label_noise(Frame(ids, ids, labels.astype(int), ids, scores), 0.03).auroc["x"]
+    frame = make_frame(labels.astype(int), rng.normal(size=299) + 2 * labels)
+    area = measure_label_noise(frame, 0.03).auroc["x"]
     assert area.low <= area.corrected <= area.high < 1
 
 
@@ -59,12 +58,10 @@ def test_two_graders():
     agreement, kappa = agreement_of(first, second)
     assert kappa == pytest.approx((agreement - 0.5) / 0.5, abs=0.01)
     assert error_of_graders(agreement) == pytest.approx(0.1, abs=0.01)
-    scores = rng.normal(size=(1, 50_000)) + labels
-    ids = np.arange(50_000).astype(str).astype(object)
-    frame = Frame(ids, ids, first, ids, {"x": scores})
-    noise = measure_label_noise(frame, None, second)
+    scores = rng.normal(size=50_000) + labels
+    noise = measure_label_noise(make_frame(first, scores), None, second)
     area = noise.auroc["x"]
     assert (noise.agreement, noise.kappa) == (agreement, kappa)
-    assert area.corrected == pytest.approx(auroc(labels, scores[0]), abs=0.01)
-    assert area.low < auroc(first, scores[0]) < area.corrected < area.high
-    assert area.second == auroc(second, scores[0])
+    assert area.corrected == pytest.approx(auroc(labels, scores), abs=0.01)
+    assert area.low < auroc(first, scores) < area.corrected < area.high
+    assert area.second == auroc(second, scores)

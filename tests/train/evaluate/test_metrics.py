@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from runs import paired_bootstrap
 from scipy.special import expit
 from sklearn import metrics as reference
 
@@ -21,6 +22,7 @@ from train.evaluate.metrics import (
     risk_coverage,
     youden_threshold,
 )
+from train.evaluate.paired_tests import delong_test
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 300)
@@ -55,8 +57,7 @@ def test_pr_points_by_their_definition(scores):
 
 @pytest.mark.parametrize("threshold", [0.01, 0.3, 0.5, 0.9])
 def test_confidence_is_of_the_odds_against_the_threshold(threshold):
-    """Farther in log-odds from the threshold is surer; at one half it is the distance from one
-    half."""
+    """Farther in log-odds from the threshold is surer; at one half it is the distance from it."""
     scores = np.linspace(0.001, 0.999, 50)
     log_odds = np.log(scores / (1 - scores)) - np.log(threshold / (1 - threshold))
     assert confidence(scores, threshold) == pytest.approx(np.abs(1 / (1 + np.exp(-log_odds)) - 0.5))
@@ -65,8 +66,7 @@ def test_confidence_is_of_the_odds_against_the_threshold(threshold):
 
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 def test_confidence_at_the_ends(threshold):
-    """A threshold of 0 or 1 leaves its own score undecided and all others certain, and nothing is
-    NaN."""
+    """A threshold of 0 or 1 leaves its own score undecided, all others certain, nothing NaN."""
     found = confidence(np.array([threshold, 0.3, 1 - threshold]), threshold)
     assert found.tolist() == [0, 0.5, 0.5]
 
@@ -91,8 +91,7 @@ def test_risk_coverage_by_its_definition(scores, threshold):
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9, 2.0])
 def test_threshold_metrics_equal_scikit_learn(threshold):
-    """F1, Matthews' correlation and accuracy of `score >= threshold`, also where everything falls
-    on one side."""
+    """Of `score >= threshold`, also where everything falls on one side."""
     predicted = threshold <= TIED
     found = vars(measure(LABELS, TIED, threshold))
     assert found["f1"] == pytest.approx(reference.f1_score(LABELS, predicted, zero_division=0))
@@ -140,7 +139,15 @@ def test_calibration_error_by_its_definition(scores):
     assert expected_calibration_error(LABELS, scores) == pytest.approx(sum(parts))
 
 
-@pytest.mark.parametrize("metric", [auroc, auprc, youden_threshold])
+def bootstrap(labels, scores):
+    return paired_bootstrap(labels, np.array([0.1, 0.2]), scores, np.arange(2), seed=0)
+
+
+def delong(labels, scores):
+    return delong_test(labels, np.array([0.1, 0.2]), scores)
+
+
+@pytest.mark.parametrize("metric", [auroc, auprc, youden_threshold, delong, bootstrap])
 def test_what_cannot_be_ranked_is_refused(metric):
     """NaN scores and a single class are errors, not numbers."""
     with pytest.raises(ValueError, match="expected finite numbers, found 1"):
@@ -173,8 +180,7 @@ def test_prr_equals_its_definition():
 
 
 def test_prr_of_perfect_random_and_opposite_scores():
-    """1 for the labels, 0 for a constant, and below 0 where hallucinations have the lowest
-    scores."""
+    """1 for the labels, 0 for a constant, below 0 where hallucinations have the lowest scores."""
     assert prediction_rejection_ratio(LABELS, LABELS * 1.0) == pytest.approx(1)
     assert prediction_rejection_ratio(LABELS, np.full(300, 0.4)) == pytest.approx(0)
     assert prediction_rejection_ratio(LABELS, 1.0 - LABELS) < -0.5

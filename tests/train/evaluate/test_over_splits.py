@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from runs import make_results
 from scipy.stats import t as student
-from scipy.stats import ttest_1samp
+from small import complaint
 
 from train.evaluate.over_splits import corrected_t_test, summarise_splits
 from train.evaluate.paired_tests import holm
@@ -38,12 +38,6 @@ def test_nadeau_and_bengio_by_hand():
     assert found.p == pytest.approx(2 * (1 - student.cdf(mean / error, 2)))
     half = 4.302652729911275 * error
     assert found.ci == pytest.approx([mean - half, mean + half])
-
-
-def test_without_the_correction_it_is_students():
-    values = np.random.default_rng(0).normal(0.5, 1, 9)
-    assert corrected_t_test(values, 0.0).p == pytest.approx(ttest_1samp(values, 0).pvalue)
-    assert corrected_t_test(values, 0.2).p > corrected_t_test(values, 0.0).p
 
 
 @pytest.mark.parametrize("value, p", [(0.0, 1.0), (0.25, 0.0)])
@@ -93,10 +87,7 @@ def test_entries_are_means_over_the_splits():
         assert entry.seconds == 2.5
         assert entry.runs is entry.C is None
         assert entry.test.threshold is entry.val.threshold is None
-    assert {name: entry.control for name, entry in found.baselines.items()} == {
-        "c": False,
-        "d": True,
-    }
+    assert [entry.control for entry in map(found.baselines.get, "cd")] == [False, True]
     assert found.strata == StrataRecord("x", None, 3, 3, 10, pytest.approx(0.25))
     assert found.explained.rank_correlation == {"a": pytest.approx(0.15)}
     assert found.test_over_train == (14 + 15 + 16 + 17) / (70 + 71 + 72 + 73)
@@ -107,9 +98,7 @@ def test_entries_are_means_over_the_splits():
 def test_each_pair_is_one_hypothesis():
     """Its differences are within the splits, its p is that of their mean, Holm's over the pairs."""
     found = summarise_splits(RUNS)
-    assert [(one.a, one.b) for one in found.comparisons] == list(
-        map(tuple, ("ab", "ac", "ad", "bc", "bd"))
-    )
+    assert [one.a + one.b for one in found.comparisons] == ["ab", "ac", "ad", "bc", "bd"]
     for one in found.comparisons:
         entries = [run.entries for run in RUNS]
         expected = [e[one.a].test.auroc - e[one.b].test.auroc for e in entries]
@@ -142,10 +131,8 @@ def test_strata_by_different_controls_name_none():
     for run, control in zip(runs, ("question_only", "prompt_state"), strict=True):
         run.strata.by = run.strata.control = control
     found = summarise_splits(runs).strata
-    assert (found.by, found.control) == (
-        "groups of the score of the hardest control of each split",
-        None,
-    )
+    assert found.by == "groups of the score of the hardest control of each split"
+    assert found.control is None
     assert found.share_of_pairs == pytest.approx(0.15)
 
 
@@ -232,6 +219,4 @@ def test_a_number_that_is_not_finite_is_null(number):
 def test_a_wrong_value_is_named(change, message):
     written = json.loads(json.dumps(as_json(make_run(0))))
     change(written)
-    with pytest.raises(WrongValueError) as caught:
-        from_json(Results, written)
-    assert message in str(caught.value)
+    assert message in complaint(WrongValueError, from_json, Results, written)

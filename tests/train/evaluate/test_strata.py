@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from runs import make_frame
 from scipy.stats import spearmanr
 
-from train.evaluate.frame import Frame
 from train.evaluate.metrics import auroc, rank_rows
 from train.evaluate.strata import Strata, cut_by, measure_within, rank_correlation, strata_of
 
@@ -20,13 +20,6 @@ def by_loops(labels, scores, stratum):
     return wins / pairs if pairs else None
 
 
-def frame_of(labels, scores):
-    """Rows of a question each, and one training."""
-    ids = np.array([f"{i:03}" for i in range(len(labels))], dtype=object)
-    splits = np.full(len(labels), "test", dtype=object)
-    return Frame(ids, splits, labels, ids, {"x": scores[None]})
-
-
 def draw(seed, n=60, n_strata=6, n_scores=8):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, n)
@@ -37,7 +30,7 @@ def draw(seed, n=60, n_strata=6, n_scores=8):
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_the_share_of_ordered_pairs_of_a_stratum(seed):
     labels, scores, stratum = draw(seed)
-    found = measure_within(frame_of(labels, scores), "x", Strata("", stratum))
+    found = measure_within(make_frame(labels, scores), "x", Strata("", stratum))
     assert found == pytest.approx(by_loops(labels, scores, stratum))
 
 
@@ -54,7 +47,7 @@ def test_weights_are_repetitions():
 def test_one_stratum_is_the_auroc():
     labels, scores, _ = draw(3)
     strata = strata_of("all", np.zeros(len(labels)))
-    found = measure_within(frame_of(labels, scores), "x", strata)
+    found = measure_within(make_frame(labels, scores), "x", strata)
     assert found == pytest.approx(auroc(labels, scores))
     summary = strata.summary(labels)
     assert summary.share_of_pairs == 1
@@ -65,7 +58,7 @@ def test_without_a_pair_there_is_no_number():
     """Strata of one class each."""
     labels = np.array([0, 1, 0, 1])
     strata = strata_of("label", labels)
-    assert measure_within(frame_of(labels, np.ones(4)), "x", strata) is None
+    assert measure_within(make_frame(labels, np.ones(4)), "x", strata) is None
     assert strata.summary(labels).pairs == 0
 
 
@@ -76,7 +69,7 @@ def test_rows_without_a_value_are_in_no_stratum():
     kept = ~is_outside
     values = np.where(is_outside, "", stratum.astype(object))
     strata = strata_of("kind", values, is_outside)
-    area = measure_within(frame_of(labels, scores), "x", strata)
+    area = measure_within(make_frame(labels, scores), "x", strata)
     assert area == pytest.approx(by_loops(labels[kept], scores[kept], stratum[kept]))
     whole = strata_of("kind", stratum[kept]).summary(labels[kept])
     assert strata.summary(labels).strata == whole.strata

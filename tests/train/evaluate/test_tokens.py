@@ -81,12 +81,9 @@ def test_overlap_of_spans_against_loops(traces):
     predicted = np.concatenate([[one for _, one in trace] for trace in traces])[truth.places]
     assert span_metrics(predicted, truth) == pytest.approx(by_loops(traces))
     starts, stops = span_ends(predicted, truth)
-    expected = [
-        span
-        for trace in traces
-        for span in spans_by_loop([label >= 0 and one for label, one in trace])
-    ]
-    assert (stops - starts).tolist() == [len(span) for span in expected]
+    marked = [[label >= 0 and one for label, one in trace] for trace in traces]
+    expected = [len(span) for trace in marked for span in spans_by_loop(trace)]
+    assert (stops - starts).tolist() == expected
 
 
 def test_spans_end_with_their_trace():
@@ -142,10 +139,8 @@ def test_everything_of_a_method():
         threshold = best_f1_threshold(truth["val"].labels, val[truth["val"].places])
         expected["auroc"].append(roc_auc_score(truth["test"].labels, of_labelled))
         expected["f1"].append(f1_score(truth["test"].labels, of_labelled >= threshold))
-        largest = [
-            max(of_labelled[truth["test"].traces == trace])
-            for trace in np.unique(truth["test"].traces)
-        ]
+        owners = truth["test"].traces
+        largest = [max(of_labelled[owners == trace]) for trace in np.unique(owners)]
         found_traces, found = largest_by_trace(of_labelled, truth["test"])
         assert found.tolist() == largest
         of_traces = truth["test"].trace_labels[found_traces]
@@ -167,6 +162,5 @@ def test_tokens_without_a_score_are_left_out_and_counted():
     assert entry.auroc == 1
     assert entry.f1 == 1
     nothing = np.where(np.tile([1, 0, 0, 1], 4), np.nan, 0.5)
-    assert measure_tokens([scores], [nothing], truth) == TokenMetrics(
-        left_out="test split: scores of one class of tokens only"
-    )
+    said = "test split: scores of one class of tokens only"
+    assert measure_tokens([scores], [nothing], truth) == TokenMetrics(left_out=said)

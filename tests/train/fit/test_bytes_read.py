@@ -1,18 +1,17 @@
 """What methods read of a store: no more than they need, and with the same numbers as all of it."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import small
 import torch
+from splitting import split_data
 
 from models import DETECTORS, METHODS
-from store import Schema, StoreWriter, TraceStore
 from store.traces.columns import TRACE_COLUMNS
-from train.config import Config
-from train.data.batches import TrainingData
 from train.data.readers import reader_of
-from train.data.splits import read_splits
 from train.fit.device import build_fabric
 from train.fit.loop import Hooks, Training
 from train.fit.probes import score_probe
@@ -54,18 +53,16 @@ def data(tmp_path_factory):
         for name, column in TRACE_COLUMNS.items()
         if name != "hs_prompt" and (column.dtype != "utf8" or name == "question_id")
     }
-    path = tmp_path_factory.mktemp("bytes") / "all.zarr"
     rng = np.random.default_rng(0)
-    with StoreWriter.create(path, Schema(columns)) as writer:
-        for i in range(66):
-            row = {name: drawn(rng, name, column) for name, column in columns.items()}
-            lengths = AWKWARD[i - 60] if i >= 60 else (N_PROMPT, N_ANSWER)
-            row |= {"question_id": f"q{i}", "label": i % 2 if i < 60 else -1}
-            row |= dict(zip(("prompt_len", "answer_len"), lengths, strict=True))
-            writer.append(f"t{i}", row)
-    store = TraceStore.open(path)
-    config = Config(batch_size=16, gnn_hidden=8, latent_dim=8, lstm_hidden=8, force_cpu=True)
-    return TrainingData(store, read_splits(store, config), config)
+    rows = {}
+    for i in range(66):
+        row = {name: drawn(rng, name, column) for name, column in columns.items()}
+        lengths = AWKWARD[i - 60] if i >= 60 else (N_PROMPT, N_ANSWER)
+        row |= {"question_id": f"q{i}", "label": i % 2 if i < 60 else -1}
+        rows[f"t{i}"] = row | dict(zip(("prompt_len", "answer_len"), lengths, strict=True))
+    store = small.make_store(tmp_path_factory.mktemp("bytes") / "all.zarr", columns, rows)
+    narrow = dict.fromkeys(("gnn_hidden", "latent_dim", "lstm_hidden"), 8)
+    return split_data(store, batch_size=16, force_cpu=True, **narrow)
 
 
 def drawn(rng, name, column):
@@ -105,13 +102,12 @@ def test_an_epoch_reads_what_is_needed(name, data):
     rows = [*data.splits.train, *data.splits.val]
     store = data.store
     if name in DETECTORS:
-        training = Training(build_fabric(data.config), one, data, Hooks())
-        before = store.reader.n_bytes_read
-        training.run_epoch()
+        run = Training(build_fabric(data.config), one, data, Hooks()).run_epoch
     else:
         rows += [*data.splits.test]
-        before = store.reader.n_bytes_read
-        score_probe(name, one, data)
+        run = partial(score_probe, name, one, data)
+    before = store.reader.n_bytes_read
+    run()
     read = store.reader.n_bytes_read - before
     assert 0 < read <= 1.1 * needed_bytes(name, one, data, len(rows))
 

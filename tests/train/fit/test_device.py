@@ -1,16 +1,16 @@
-"""Device, precision and compilation: what is chosen, and what is refused."""
+"""Device, threads, precision and compilation: what is chosen, what is refused, what is set back."""
 
 import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from splitting import split_data
 
-from store import TraceStore
 from train.config import Config
-from train.data.batches import TrainingData
-from train.data.splits import Splits, read_splits
+from train.data.splits import Splits
 from train.errors import ConfigError, ResourceError
-from train.fit.device import build_fabric, choose_precision, for_a_batch, gather_rows, memory_enough
+from train.fit import device
+from train.fit.device import build_fabric, choose_precision
 from train.fit.loop import Hooks, Training, predict
 from train.run.detectors import build_criterion, build_detector
 
@@ -21,12 +21,10 @@ SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force
 
 def train(store_path, name, **settings):
     """Train a detector; give the training and its data."""
-    config = Config(**SMALL | settings)
-    store = TraceStore.open(store_path)
-    data = TrainingData(store, read_splits(store, config), config)
+    data = split_data(store_path, **SMALL | settings)
     torch.manual_seed(0)
     detector = build_detector(name, data)
-    training = Training(build_fabric(config), detector, data, Hooks())
+    training = Training(build_fabric(data.config), detector, data, Hooks())
     training.run_epoch()
     training.run_epoch()
     return training, data
@@ -51,21 +49,20 @@ def test_precision_on_a_gpu(settings, capability, chosen, monkeypatch):
 def test_precision_on_a_cpu(monkeypatch):
     """32 unless asked for; half precision needs a GPU."""
     assert choose_precision(Config(), "cpu") == "32"
+    half = Config(precision="bf16-mixed")
     monkeypatch.setattr("train.fit.device._cpu_has_bf16", lambda: True)
-    assert choose_precision(Config(precision="bf16-mixed"), "cpu") == "bf16-mixed"
+    assert choose_precision(half, "cpu") == "bf16-mixed"
     monkeypatch.setattr("train.fit.device._cpu_has_bf16", lambda: False)
     with pytest.raises(ConfigError, match="--precision: expected 32 on this CPU"):
-        choose_precision(Config(precision="bf16-mixed"), "cpu")
-    with pytest.raises(
-        ConfigError, match="--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"
-    ):
+        choose_precision(half, "cpu")
+    message = "--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"
+    with pytest.raises(ConfigError, match=message):
         choose_precision(Config(precision="16-mixed"), "cpu")
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_mixed_precision_trains_in_it_and_scores_in_float32(name, store_path):
-    """The weights stay float32, the losses are near those of float32 but not the same, and scores
-    do not tie."""
+    """The weights stay float32, losses are near those of float32, not the same; scores differ."""
     try:
         choose_precision(Config(precision="bf16-mixed"), "cpu")
     except ConfigError as error:
@@ -94,16 +91,12 @@ def test_compiled_detectors_learn_the_same(name, store_path):
 def test_a_full_memory_says_what_to_lower():
     """GPU and CPU raise different errors for it; other errors pass."""
     cpu = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+    message = "gnn: out of memory for a batch of 64 traces; lower --batch-size"
+    batch = device.for_a_batch(Config(batch_size=64))
     for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
-        with (
-            pytest.raises(
-                ResourceError,
-                match=r"gnn: out of memory for a batch of 64 traces; lower --batch-size",
-            ),
-            memory_enough("gnn", for_a_batch(Config(batch_size=64))),
-        ):
+        with pytest.raises(ResourceError, match=message), device.memory_enough("gnn", batch):
             raise error
-    with pytest.raises(RuntimeError, match="shapes"), memory_enough("gnn", "a batch; lower it"):
+    with pytest.raises(RuntimeError, match="shapes"), device.memory_enough("gnn", batch):
         raise RuntimeError("shapes do not match")
 
 
@@ -120,7 +113,7 @@ def test_rows_of_several_processes_are_put_in_order(monkeypatch):
         world_size = 3
 
     monkeypatch.setattr(torch.distributed, "all_gather", all_gather)
-    found = gather_rows(Third(accelerator="cpu", devices=1), torch.tensor([2.0, 5]), 8)
+    found = device.gather_rows(Third(accelerator="cpu", devices=1), torch.tensor([2.0, 5]), 8)
     assert found.tolist() == list(range(8))
 
 
@@ -133,3 +126,21 @@ def test_classes_of_equal_weight():
     weighted = build_criterion(Config(class_weights=True), splits.labels_of("train"))
     of_0, of_1 = weighted.class_weights
     assert (3 * of_0, 1 * of_1) == pytest.approx((2, 2))
+
+
+def test_inside_denormals_are_zero_and_outside_they_are_not():
+    """The process is left as it was, also when training fails."""
+    tiny = torch.tensor([1e-40])  # denormal in float32
+    with device.cpu_arithmetic(1):
+        assert torch.get_num_threads() == 1
+        assert (tiny * 1.0).item() == 0.0
+    with pytest.raises(ZeroDivisionError), device.cpu_arithmetic(1):
+        raise ZeroDivisionError
+    assert (tiny * 1.0).item() > 0.0
+    assert np.float32(1e-40) * np.float32(1.0) > 0
+
+
+def test_narrow_models_get_one_thread():
+    """Small layers lose by sharing; large ones get all cores."""
+    assert device.default_threads(128) == 1
+    assert device.default_threads(4096) == torch.get_num_threads()

@@ -1,41 +1,23 @@
 """Trainings of images: the cache, resuming and augmentation change no bit that they should not."""
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from loops import Saver, load
+from splitting import split_data
+from tuning_stores import write_states
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import TraceStore
 from train.config import Config
-from train.data.batches import TrainingData
-from train.data.splits import read_splits
-from train.fit.loop import Hooks, fit, predict
+from train.fit.loop import fit, predict
 from train.run.detectors import build_detector
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 IMAGE_BYTES = 2 * 6 * 8 * 2  # of one trace
 SMALL = {"image_tokens": 6, "image_width": 8, "epochs": 2, "batch_size": 32}
-
-
-@pytest.fixture
-def data(store_path):
-    store = TraceStore.open(store_path)
-    return TrainingData(store, read_splits(store, Config()))
-
-
-class Saver(Hooks):
-    """Keeps every state as it would lie on disk."""
-
-    def __init__(self):
-        self.states = []
-
-    def on_save(self, training):
-        buffer = io.BytesIO()
-        torch.save(training.state_dict(), buffer)
-        self.states.append(buffer)
 
 
 def train(data, state=None, name="act_conv", **settings):
@@ -44,10 +26,7 @@ def train(data, state=None, name="act_conv", **settings):
     torch.manual_seed(0)
     saver = Saver()
     detector = build_detector(name, data)
-    if state is not None:
-        state.seek(0)
-        state = torch.load(state, weights_only=True)
-    return fit(FABRIC, detector, data, saver, state), saver.states
+    return fit(FABRIC, detector, data, saver, state and load(state)), saver.states
 
 
 def assert_same(one, two):
@@ -115,18 +94,11 @@ def test_scores_are_without_augmentation(data):
 
 def test_images_are_of_the_layers_that_are_read(tmp_path):
     """An image has no more layers than --layers names, and shows those."""
-    columns = {
-        "hidden_states": Column("float16", (4, 3), axis="tokens", axis_names=("layers", "hidden")),
-        "question_id": Column("utf8"),
-        "label": Column("int8"),
-    }
     states = np.arange(12, dtype=np.float16).reshape(1, 4, 3)
-    with StoreWriter.create(tmp_path / "named.zarr", Schema(columns)) as writer:
-        for i in range(100):
-            row = {"hidden_states": states + i, "question_id": f"q{i}", "label": i % 2}
-            writer.append(f"t{i}", row)
-    store = TraceStore.open(tmp_path / "named.zarr")
-    data = TrainingData(store, read_splits(store, Config()), Config(**SMALL, layers="2,4"))
+    traces = states + np.arange(100)[:, None, None, None]
+    labels = [i % 2 for i in range(100)]
+    path = write_states(tmp_path / "named.zarr", labels, traces, "hidden_states", "tokens")
+    data = split_data(path, **SMALL, layers="2,4")
     detector = build_detector("act_conv", data)
     assert detector.size == (2, 6)
     images = detector.reduce(data.read([7], detector.columns))

@@ -1,6 +1,5 @@
 """The loop: any detector, the best epoch, early stopping, the same numbers from the same seed."""
 
-import io
 import itertools
 from dataclasses import replace
 
@@ -9,53 +8,37 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.precision import MixedPrecision
+from loops import Linear, Saver, load
+from splitting import split_data
 from torch import nn
 
-from models import Detector, Outputs
-from store import TraceStore
+from models import Outputs
 from train.config import Config
-from train.data.batches import TrainingData
-from train.data.splits import read_splits
 from train.errors import DataError
 from train.fit.loop import Hooks, fit, predict, step_seed
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 
 
-class Linear(Detector):
-    """A detector of this test only."""
+class Stop(Exception):
+    """Ends a training at a chosen step."""
 
-    columns = ("hs_last",)
-    options = ()
 
-    def __init__(self, hidden_size):
+class Recorder(Saver):
+    """Keeps the arguments of its calls, and stops at a step."""
+
+    def __init__(self, last=None):
         super().__init__()
-        self.weights = nn.Linear(hidden_size, 1)
-
-    def encode(self, batch):
-        return batch["hs_last"].float().mean(1)
-
-    def classify(self, features):
-        return Outputs(self.weights(features).squeeze(1))
-
-
-class Recorder(Hooks):
-    """Keeps the arguments of its calls."""
-
-    def __init__(self):
-        self.steps, self.best = [], []
+        self.steps, self.best, self.last = [], [], last
 
     def on_step(self, step, n_rows, loss, lr):
         self.steps.append((step, n_rows, loss, lr))
+        if step == self.last:
+            raise Stop
 
     def on_save(self, training):
+        super().on_save(training)
         self.best.append(training.best)
-
-
-@pytest.fixture
-def data(store_path):
-    store = TraceStore.open(store_path)
-    return TrainingData(store, read_splits(store, Config()))
 
 
 def run(data, detector=None, config=None, hooks=None, state=None):
@@ -126,35 +109,6 @@ class Noisy(Linear):
         return super().classify(nn.functional.dropout(features, 0.5, self.training))
 
 
-class Stop(Exception):
-    """Ends a training at a chosen step."""
-
-
-class Saver(Recorder):
-    """Keeps every state as it would lie on disk, and stops at a step."""
-
-    def __init__(self, last=None):
-        super().__init__()
-        self.states, self.last = [], last
-
-    def on_step(self, step, n_rows, loss, lr):
-        super().on_step(step, n_rows, loss, lr)
-        if step == self.last:
-            raise Stop
-
-    def on_save(self, training):
-        super().on_save(training)
-        buffer = io.BytesIO()
-        torch.save(training.state_dict(), buffer)
-        self.states.append(buffer)
-
-
-def load(buffer):
-    """A state from the bytes that it would have on disk."""
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -166,12 +120,12 @@ def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
     """Stopped after each step in turn and begun again from the last saved state: weights and
     history do not differ."""
     config = Config(**{"epochs": 3, "lr": 0.05, "batch_size": 32, "save_every": "1"} | settings)
-    whole, saver = Noisy(), Saver()
+    whole, saver = Noisy(), Recorder()
     history, _, _ = run(data, whole, config, saver)
     n_steps = len(saver.steps)
     assert n_steps == 3 * 4
     for last in range(2, n_steps):
-        stopped, resumed = Saver(last), Saver()
+        stopped, resumed = Recorder(last), Recorder()
         with pytest.raises(Stop):
             run(data, Noisy(), config, stopped)
         # none was saved yet: begin again
@@ -180,10 +134,8 @@ def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
         torch.manual_seed(last)  # what was random in between does not matter
         training = fit(FABRIC, detector, replace(data, config=config), resumed, state)
         assert training.history == history
-        assert all(
-            torch.equal(a, b)
-            for a, b in zip(whole.parameters(), detector.parameters(), strict=True)
-        )
+        for a, b in zip(whole.parameters(), detector.parameters(), strict=True):
+            assert torch.equal(a, b)
         seen = {step: loss for step, _, loss, _ in stopped.steps + resumed.steps}
         assert seen == {step: loss for step, _, loss, _ in saver.steps}
         assert training.best.epoch == saver.best[-1].epoch
@@ -191,7 +143,7 @@ def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
 
 def test_states_are_saved_as_often_as_asked(data):
     """After so many steps, and at each new best epoch; never with a loss that was not looked at."""
-    saver = Saver()
+    saver = Recorder()
     run(data, config=Config(epochs=2, batch_size=16, save_every="3", lr=1e-6), hooks=saver)
     states = map(load, saver.states)
     steps = [len(state["history"]) * 8 + state["batches"]["position"] // 16 for state in states]
@@ -206,10 +158,10 @@ def test_states_are_saved_as_often_as_asked(data):
 def test_a_resumed_training_counts_its_steps_on(data):
     """The states that it saves are those that it would have saved if it had never stopped."""
     config = Config(epochs=2, batch_size=16, save_every="3", lr=1e-6)
-    saver = Saver()
+    saver = Recorder()
     run(data, config=config, hooks=saver)
     for i, state in enumerate(saver.states):
-        resumed = Saver()
+        resumed = Recorder()
         run(data, config=config, hooks=resumed, state=load(state))
         assert list(map(place, resumed.states)) == list(map(place, saver.states[i + 1 :]))
 
@@ -246,9 +198,8 @@ def test_gradients_are_clipped(data):
 
     norms = []
     detector = Steep(8)
-    detector.weights.weight.register_post_accumulate_grad_hook(
-        lambda p: norms.append(p.grad.norm())
-    )
+    weight = detector.weights.weight
+    weight.register_post_accumulate_grad_hook(lambda p: norms.append(p.grad.norm()))
     optimizer_sees = []
     fabric = Fabric(accelerator="cpu", devices=1)
     clip = fabric.clip_gradients
@@ -270,12 +221,10 @@ def test_loss_that_is_not_finite_names_the_traces(make_store):
         if number == 30:
             row["hs_last"][:] = np.nan
 
-    store = TraceStore.open(make_store(np.arange(120) // 2 % 2, change=poison))
-    data = TrainingData(store, read_splits(store, Config()))
+    data = split_data(make_store(np.arange(120) // 2 % 2, change=poison))
     assert 30 in data.splits.train
-    with pytest.raises(
-        DataError, match="training loss of traces 't30': expected a finite number, found nan"
-    ):
+    message = "training loss of traces 't30': expected a finite number, found nan"
+    with pytest.raises(DataError, match=message):
         run(data, config=Config(batch_size=200))
 
 
@@ -306,24 +255,21 @@ def test_equal_traces_tie_however_their_batch_rounds_them(data):
 
 def test_score_that_is_not_finite_names_the_trace(make_store):
     """NaN on the validation split is an error with the id of the trace."""
-    store = TraceStore.open(make_store(np.arange(120) // 2 % 2))
-    row = int(read_splits(store, Config()).val[3])
+    data = split_data(make_store(np.arange(120) // 2 % 2))
+    row = int(data.splits.val[3])
 
     class Blind(Linear):
         def forward(self, batch):
             logits = super().forward(batch).logits
             return Outputs(torch.where(batch.rows == row, torch.nan, logits))
 
-    data = TrainingData(store, read_splits(store, Config()))
-    with pytest.raises(
-        DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"
-    ):
+    message = rf"score of traces 't{row}': expected a finite number, found nan"
+    with pytest.raises(DataError, match=message):
         predict(FABRIC, Blind(8), data, "val")
 
 
 def test_a_detector_adds_to_the_base_margin(data):
-    """Loss and scores are of the sum of both log-odds; with nothing to add they are those of the
-    base margin."""
+    """Loss and scores are of the sum of log-odds; with nothing to add, of the base margin."""
 
     class Silent(Linear):
         def classify(self, features):
@@ -360,13 +306,9 @@ def test_the_start_on_top_of_a_baseline_competes(data, sign):
     """Of offsets that know validation perfectly no epoch is better, and the weights that are kept
     add nothing; of offsets that rank it backwards the first better epoch wins. A training that
     continues from a saved state knows its start."""
-    labels = data.splits.labels
-    on_top = replace(
-        data,
-        base_margin=sign * 20 * (2.0 * labels - 1),
-        config=Config(epochs=3, lr=0.05, save_every="1"),
-    )
-    saver = Saver()
+    margin = sign * 20 * (2.0 * data.splits.labels - 1)
+    on_top = replace(data, base_margin=margin).with_settings(epochs=3, lr=0.05, save_every="1")
+    saver = Recorder()
     torch.manual_seed(0)
     training = fit(FABRIC, Linear(8), on_top, saver)
     start = (1 + sign) / 2
@@ -389,12 +331,8 @@ def test_half_precision_scales_clips_and_keeps_its_scale(data):
     config = Config(epochs=4, lr=0.05, precision="16-mixed")
     plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", growth_interval=3))
     saver = Saver()
-    training = fit(
-        Fabric(accelerator="cpu", devices=1, plugins=plugin),
-        Linear(8),
-        replace(data, config=config),
-        saver,
-    )
+    fabric = Fabric(accelerator="cpu", devices=1, plugins=plugin)
+    training = fit(fabric, Linear(8), replace(data, config=config), saver)
     assert training.history[-1].loss < training.history[0].loss
     assert training.best.epoch.val_auroc > 0.8
     assert load(saver.states[-1])["scaler"]["scale"] > 2**16
@@ -410,10 +348,8 @@ def test_weights_that_are_not_finite_are_not_saved(data):
                 self.weights.weight.data.fill_(torch.inf)
             return loss
 
-    saver = Saver()
-    with pytest.raises(
-        DataError,
-        match=r"step 3: expected finite weights, found others in weights.weight; lower --lr",
-    ):
+    saver = Recorder()
+    message = r"step 3: expected finite weights, found others in weights.weight; lower --lr"
+    with pytest.raises(DataError, match=message):
         run(data, Exploding(8), Config(epochs=1, batch_size=16, save_every="1"), saver)
     assert len(saver.states) == 2

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from splitting import split_rows
+from tuning_stores import write_states
 
 from models import BASELINES, CONTROLS, DETECTORS
-from store import Column, Schema, StoreWriter
 from train.commands.main import main
 from train.config import Config
 from train.evaluate.metrics import auroc, draw_folds
@@ -30,21 +30,6 @@ def draw(n, knows_more, seed=0):
         logits += 1.5 * states[:, 1, :4].sum(1)
     labels = (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(int)
     return states.astype(np.float16), labels
-
-
-def write(path, states, labels):
-    schema = Schema(
-        {
-            "question_id": Column("utf8"),
-            "label": Column("int8"),
-            "hs_last": Column("float16", item_shape=states.shape[1:]),
-        }
-    )
-    with StoreWriter.create(path, schema) as writer:
-        for i, (state, label) in enumerate(zip(states, labels, strict=True)):
-            row = {"question_id": f"q{i}", "label": int(label), "hs_last": state}
-            writer.append(f"t{i}", row)
-    return path
 
 
 def fit_base(states, labels, questions):
@@ -124,7 +109,8 @@ def test_detectors_begin_at_zero(name):
 def test_a_detector_finds_what_is_there_and_nothing_else(knows_more, tmp_path):
     """Where a layer knows more than the baseline, the detector is above it, and the interval of the
     difference above 0; where none does, it is within .005 of it."""
-    path = write(tmp_path / "states.zarr", *draw(N, knows_more))
+    states, labels = draw(N, knows_more)
+    path = write_states(tmp_path / "states.zarr", labels, states)
     out = tmp_path / "out"
     flags = ["--models=lstm_solo", "--on-top-of=logreg_first", "--epochs=8", "--seeds=1"]
     flags += ["--force-cpu"]

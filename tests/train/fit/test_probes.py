@@ -5,19 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small import store_columns
+from splitting import split_data
 
 from models import PROBES, FittedProbe, Probe
-from store import Column, Schema, StoreWriter, TraceStore
-from train.config import Config
-from train.data.batches import TrainingData
-from train.data.splits import read_splits
+from store import Column
 from train.errors import DataError
 from train.fit.probes import count_imputed, predict_probe, score_probe
-
-
-def open_data(path):
-    store = TraceStore.open(path)
-    return TrainingData(store, read_splits(store, Config()))
 
 
 def lengths(batch):
@@ -37,8 +31,8 @@ def test_optional_columns_are_read_where_they_are(make_store, labels):
     """The score tells the label; a store without it is scored by what there is, and no trace is
     called incomplete for it."""
     columns = ["question_id", "label", "answer_len"]
-    without = open_data(make_store(labels, columns=columns, name="without.zarr"))
-    having = open_data(make_store(labels, columns=[*columns, "score"], name="having.zarr"))
+    without = split_data(make_store(labels, columns=columns, name="without.zarr"))
+    having = split_data(make_store(labels, columns=[*columns, "score"], name="having.zarr"))
     areas = []
     for data in (without, having):
         scored, fitted = score_probe("lengths", LENGTHS, data)
@@ -47,16 +41,15 @@ def test_optional_columns_are_read_where_they_are(make_store, labels):
     assert areas[0] < 0.8 < areas[1] == 1.0
 
 
-def test_alternatives_are_called_by_their_names(make_store, labels):
+def test_alternatives_are_called_by_their_names(data):
     """They are not taken for layers."""
-    facts = score_probe("lengths", LENGTHS, open_data(make_store(labels)))[0].facts
+    facts = score_probe("lengths", LENGTHS, data)[0].facts
     assert facts.alternative == "lengths"
     assert facts.layer is facts.layers is facts.layer_val_auroc is None
 
 
-def test_a_score_that_is_not_finite_names_the_trace(make_store, labels):
+def test_a_score_that_is_not_finite_names_the_trace(data):
     """Instead of an error of a metric."""
-    data = open_data(make_store(labels))
     last = FittedProbe(0, np.zeros(2), np.full(2, 1e308), 0.0, (0.5,))
     features = torch.zeros(3, 1, 2)
     features[1] = torch.tensor([1e38, -1e38])
@@ -72,26 +65,18 @@ def test_imputed_traces_lack_what_others_have():
     assert count_imputed({"train": train, "val": train[:1], "test": test}, LENGTHS) == 2
 
 
-@pytest.fixture
-def some_without_entropy(tmp_path, labels):
-    """Data of two named layers, of which each third trace has no entropy."""
-    rng = np.random.default_rng(0)
-    of_states = Column("float32", item_shape=(2, 4), axis_names=("layers", "hidden"))
-    names = {"question_id": "utf8", "label": "int8", "semantic_entropy": "float32"}
-    schema = Schema({name: Column(kind) for name, kind in names.items()} | {"hs_last": of_states})
-    with StoreWriter.create(tmp_path / "entropy.zarr", schema) as writer:
-        for i, label in enumerate(labels.tolist()):
-            row = {
-                "question_id": f"q{i}",
-                "label": label,
-                "hs_last": rng.random((2, 4), np.float32),
-            }
-            writer.append(f"t{i}", row | {"semantic_entropy": rng.random() if i % 3 else np.nan})
-    return open_data(tmp_path / "entropy.zarr")
-
-
 @pytest.mark.parametrize("by_layer", [False, True])
-def test_what_is_only_learned_from_is_not_imputed(by_layer, some_without_entropy):
+def test_what_is_only_learned_from_is_not_imputed(by_layer, tmp_path, labels):
+    """Each third trace has no entropy."""
+    rng, n = np.random.default_rng(0), len(labels)
+    of_states = Column("float32", item_shape=(2, 4), axis_names=("layers", "hidden"))
+    columns = {
+        "question_id": ("utf8", [f"q{i}" for i in range(n)]),
+        "label": ("int8", labels),
+        "hs_last": (of_states, rng.random((n, 2, 4), np.float32)),
+        "semantic_entropy": ("float32", [rng.random() if i % 3 else np.nan for i in range(n)]),
+    }
+    data = split_data(store_columns(tmp_path / "entropy.zarr", columns))
     probe = replace(PROBES["semantic_entropy_probe"], by_layer=by_layer)
-    scored, _ = score_probe("semantic_entropy_probe", probe, some_without_entropy)
+    scored, _ = score_probe("semantic_entropy_probe", probe, data)
     assert scored.facts.traces_with_missing_numbers is None

@@ -156,13 +156,9 @@ def test_samples_configs_and_dicts(saved, questions, tokenizer, model):
         max_new_tokens=5, do_sample=True, num_return_sequences=3, eos_token_id=2, pad_token_id=0
     )
     guard = load(saved, ["saplma", "mean_logprob"])
+    more = {"return_dict_in_generate": True, "output_hidden_states": True}
     with guard.watch(model, tokenizer) as watch:
-        out = model.generate(
-            **inputs,
-            generation_config=config,
-            return_dict_in_generate=True,
-            output_hidden_states=True,
-        )
+        out = model.generate(**inputs, generation_config=config, **more)
     assert len(watch.scores) == 6
     assert out.past_key_values.get_seq_length() == out.sequences.shape[1] - 1
     assert len(out.hidden_states[0]) == 5
@@ -266,8 +262,7 @@ def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
 
 
 def test_only_what_fills_up_is_padding(saved, questions, tokenizer, model):
-    """A token that also pads is one of the answer where others follow; behind a rule's end it is
-    none."""
+    """A token that also pads is of the answer where others follow, but not behind a rule's end."""
     guard = load(saved, ["saplma", "mean_logprob"])
     inputs = ask(tokenizer, questions[:BATCH])
 
@@ -278,10 +273,9 @@ def test_only_what_fills_up_is_padding(saved, questions, tokenizer, model):
             watch.on_token(came.append)
             options = {"max_new_tokens": 12, "do_sample": False, "stopping_criteria": rules}
             model.generate(**inputs, pad_token_id=pad, **options)
-        assert [sum(one.sequence == i for one in came) for i in range(BATCH)] == [
-            len(row["saplma"]) for row in watch.token_scores
-        ]
-        assert [len(row["saplma"]) for row in watch.token_scores] == list(map(len, watch.tokens))
+        lengths = [len(row["saplma"]) for row in watch.token_scores]
+        assert [sum(one.sequence == i for one in came) for i in range(BATCH)] == lengths
+        assert [len(row) for row in watch.tokens] == lengths
         return watch
 
     whole = say(0)

@@ -5,6 +5,7 @@ import sys
 from dataclasses import asdict, replace
 
 import pytest
+from small import complaint
 
 from models import DETECTORS, PROBES, Detector, Option, Probe
 from train.config import own_options, parse_arguments
@@ -128,11 +129,9 @@ def test_the_bytes_that_are_hashed_are_run(file):
 def test_what_cannot_be_loaded_is_one_line(write, text, item, message):
     """With the file, and the line where it failed; nothing is registered."""
     path = write(HEAD + text)
-    with pytest.raises(ConfigError) as caught:
-        load_methods(f"{path}:{item}")
-    assert message in str(caught.value)
-    assert "mine.py" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    line = complaint(ConfigError, load_methods, f"{path}:{item}")
+    assert message in line
+    assert "mine.py" in line
     assert not LOADED
 
 
@@ -147,9 +146,7 @@ def test_what_cannot_be_loaded_is_one_line(write, text, item, message):
     ],
 )
 def test_what_names_no_file_is_one_line(item, message):
-    with pytest.raises(ConfigError) as caught:
-        load_methods(item)
-    assert message in str(caught.value)
+    assert message in complaint(ConfigError, load_methods, item)
 
 
 def test_all_may_stand_beside_methods_from_outside(file):
@@ -170,14 +167,8 @@ def test_two_of_one_name_are_refused(file, write):
 
 def test_options_are_flags(file):
     """Of their type, with their range and their choices; without one the default holds."""
-    flag = f"--models={file}:MyHTTPDetector"
-    own = [
-        "--my-http-detector-width=32",
-        "--my-http-detector-kind=mean",
-        "--my-http-detector-deep",
-        "--my-http-detector-depth=3",
-    ]
-    config = parse_arguments([flag, *own]).config
+    own = [f"--my-http-detector-{one}" for one in ("width=32", "kind=mean", "deep", "depth=3")]
+    config = parse_arguments([f"--models={file}:MyHTTPDetector", *own]).config
     assert config.detectors == ["my_http_detector"]
     entry = config.outside["my_http_detector"]
     assert entry.options == {"width": 32, "share": 0.5, "kind": "mean", "deep": True, "depth": 3}
@@ -198,28 +189,23 @@ def test_options_are_flags(file):
     ],
 )
 def test_bad_options_are_refused(file, flag, message):
-    with pytest.raises(ConfigError) as caught:
-        parse_arguments([f"--models={file}:MyHTTPDetector", f"--my-http-detector-{flag}"])
-    assert str(caught.value).startswith(message)
+    flags = [f"--models={file}:MyHTTPDetector", f"--my-http-detector-{flag}"]
+    assert complaint(ConfigError, parse_arguments, flags).startswith(message)
 
 
-def test_a_flag_of_another_setting_is_refused(write):
-    """The option `hidden` of a detector `lstm` would be --lstm-hidden."""
-    body = BODY.replace(
-        "def __init__(self, hidden_size):", "def __init__(self, hidden_size, hidden):"
-    )
-    more = "Named.name = 'lstm'; Named.options = (Option('hidden', 1),)"
+@pytest.mark.parametrize(
+    "name, option, message",
+    [
+        ("lstm", "hidden", "would have the flag of another setting, --lstm-hidden"),
+        ("no_run", "lstm", "--no-run-lstm: two options would have this flag"),
+    ],
+)
+def test_a_flag_that_is_there_is_refused(write, name, option, message):
+    """That of another setting, or one that switches a detector off."""
+    body = BODY.replace("(self, hidden_size):", f"(self, hidden_size, {option}):")
+    more = f"Named.name = {name!r}; Named.options = (Option({option!r}, 1),)"
     path = write(HEAD + body + more)
-    with pytest.raises(ConfigError, match="would have the flag of another setting, --lstm-hidden"):
-        parse_arguments([f"--models={path}:Named"])
-
-
-def test_two_options_of_one_flag_are_refused(write):
-    """--no-run-lstm is there: it switches a detector off."""
-    body = BODY.replace("(self, hidden_size):", "(self, hidden_size, lstm):")
-    path = write(HEAD + body + "Named.name = 'no_run'; Named.options = (Option('lstm', 1),)")
-    with pytest.raises(ConfigError, match="--no-run-lstm: two options would have this flag"):
-        parse_arguments([f"--models={path}:Named"])
+    assert message in complaint(ConfigError, parse_arguments, [f"--models={path}:Named"])
 
 
 def test_help_shows_the_flags(file, capsys):
@@ -260,9 +246,7 @@ def test_settings_of_a_file_name_no_file_to_run(file, write):
 def test_recorded_options_are_checked(values, message):
     """They may come from anywhere."""
     options = ["dropout", Option("width", 1, low=1, high=9)]
-    with pytest.raises(ConfigError) as caught:
-        own_options("x", options, values)
-    assert str(caught.value) == message
+    assert complaint(ConfigError, own_options, "x", options, values) == message
 
 
 def test_what_differs_between_two_runs(file):
@@ -333,8 +317,6 @@ def test_installed_methods_are_there_by_name(install):
 )
 def test_what_is_installed_wrongly_is_one_line(install, code, points, message):
     install(code, points)
-    with pytest.raises(ConfigError) as caught:
-        parse_arguments(["--models=http"])
-    assert message in str(caught.value)
-    assert "traced 1.2" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    line = complaint(ConfigError, parse_arguments, ["--models=http"])
+    assert message in line
+    assert "traced 1.2" in line

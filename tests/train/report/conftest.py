@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from runs import make_results
 
 from store.traces.question_split import SPLITS
 from train.config import Config
 from train.data.splits import Splits
 from train.evaluate.findings import Scored, compare_all, count_splits, measure_method
 from train.evaluate.frame import Frame
-from train.evaluate.results import Epoch, Facts, Results, StoreRecord, TrainingFacts
+from train.evaluate.results import Epoch, Facts, StoreRecord, TrainingFacts
 from train.report.evidence import Evidence
 
 N = 60  # rows of each split
@@ -39,16 +40,13 @@ def undrawn(monkeypatch):
 
 @pytest.fixture(scope="session")
 def make_evidence():
-    """The function that makes evidence: (models=2, baselines=2, n_runs=1, trace_id=..., texts=...)
-    -> Evidence."""
+    """The function that makes evidence: (models=2, baselines=2, n_runs=1, ...) -> Evidence."""
 
     def make(models=2, baselines=2, n_runs=1, trace_id="trace", **texts):
         rng = np.random.default_rng(0)
         splits = make_split(rng)
-        histories = {
-            "parameters": 1000,
-            "runs": [make_history(rng, seed) for seed in range(n_runs)],
-        }
+        histories = {"parameters": 1000}
+        histories["runs"] = [make_history(rng, seed) for seed in range(n_runs)]
         scored_models = {
             f"model_{i}": make_scored(rng, splits, 0.4 - i / 50, n_runs, **histories)
             for i in range(models)
@@ -57,9 +55,8 @@ def make_evidence():
             f"base_{i}": make_scored(rng, splits, 0.2 + i / 50, 1) for i in range(baselines)
         }
         if baselines:
-            scored_baselines["majority"] = Scored(
-                np.full((1, N), 0.5), np.full((1, N), 0.5), Facts(seconds=0.0, parameters=2)
-            )
+            half, facts = np.full((1, N), 0.5), Facts(seconds=0.0, parameters=2)
+            scored_baselines["majority"] = Scored(half, half, facts)
         scored = scored_models | scored_baselines
         parts = [splits.train, splits.val, splits.test]
         frame = Frame(
@@ -77,19 +74,14 @@ def make_evidence():
         others = {name: judged[name] for name in scored_baselines}
         comparisons, verdict = compare_all(made, others, frame.test, 0.01)
         comparisons = [test for test in comparisons if test.b in others]
-        results = Results(
-            run="0123",
+        results = make_results(
+            made,
+            others,
             split=count_splits(splits),
-            models=made,
-            baselines=others,
+            store=StoreRecord("/data/traces.zarr", "ab-cd", 3, 3 * N, [], False),
+            config=vars(Config(epochs=4)),
             comparisons=comparisons,
             verdict=verdict,
-            strata=None,
-            explained=None,
-            store=StoreRecord("/data/traces.zarr", "ab-cd", 3, 3 * N, [], False),
-            layers={},
-            config=vars(Config(epochs=4)),
-            remarks=[],
         )
 
         def read_texts(positions):

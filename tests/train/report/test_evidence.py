@@ -1,9 +1,9 @@
-"""Which mistakes are shown, and whose scores a report draws."""
+"""Which mistakes are shown, whose scores a report draws, and what is said of the traces."""
 
 import pytest
 
 from train.evaluate.metrics import confidence
-from train.report.evidence import find_mistakes
+from train.report.evidence import describe_traces, find_mistakes
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])
@@ -19,9 +19,8 @@ def test_mistakes_are_the_surest_wrong_rows(make_evidence, n_runs):
         expected = sorted(wrong, key=lambda i: -sure[i])[:7]
         found = find_mistakes(evidence, name, n=7)
         assert [one.position for one in found] == expected
-        assert [(one.label, one.score) for one in found] == [
-            (evidence.test_labels[i], scores[i]) for i in expected
-        ]
+        assert [one.label for one in found] == [evidence.test_labels[i] for i in expected]
+        assert [one.score for one in found] == [scores[i] for i in expected]
 
 
 def test_no_mistakes(make_evidence):
@@ -35,10 +34,36 @@ def test_no_mistakes(make_evidence):
 
 
 def test_the_best_is_chosen_on_validation(make_evidence):
-    """Among detectors, and among baselines where there is no detector; what ranks nothing is not
-    drawn."""
+    """Among detectors, else among baselines; what ranks nothing is not drawn."""
     evidence = make_evidence()
     evidence.results.models["model_1"].val.auroc = 1.0
     assert evidence.results.shown.best == "model_1"
     assert make_evidence(models=0).results.shown.best in ("base_0", "base_1")
     assert set(evidence.ranking) == {"model_0", "model_1", "base_0", "base_1"}
+
+
+def test_what_is_recorded_is_described():
+    recorded = {"source": "huggingface", "model": "m", "prompt_template": "{question}="}
+    recorded |= {"decoding": {"do_sample": False, "stop": None}, "weights_sha256": "00"}
+    described = {"made by": "huggingface", "model": "m", "prompt": "{question}="}
+    assert describe_traces(recorded) == described | {"decoding": "do_sample = false"}
+    assert describe_traces({}) == {}
+
+
+def test_stores_that_were_merged():
+    """Each value once; what one of them lacks is not made up."""
+    parts = [{"model": "a", "questions": 5}, {"model": "b"}, {"model": "a"}]
+    described = describe_traces({"source": "merge", "stores": parts})
+    assert described == {"model": "a; b", "questions": "5"}
+
+
+def test_stores_that_were_labelled_after_they_were_merged():
+    """The rule of their labels is the new one; both, where some rows kept their labels."""
+    merged = {"source": "merge", "stores": [{"model": "a"}, {}], "common": {"label_rule": "old"}}
+    for again, text in (
+        ({}, "old"),
+        ({"label_rule": "new"}, "new"),
+        ({"label_rule": "new", "label_rule_before": "old"}, "old; new"),
+    ):
+        for provenance in (merged | again, {"source": "merge", "stores": [merged | again]}):
+            assert describe_traces(provenance) == {"model": "a", "labels": text}

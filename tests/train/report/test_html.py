@@ -62,12 +62,8 @@ def test_no_text_becomes_an_element(page):
 
 def test_the_page_is_alone(page):
     """No resource from anywhere; both light and dark are provided for."""
-    attributes = Page(page).attributes
-    links = [
-        value
-        for name, value in attributes
-        if name in ("href", "src", "xlink:href", "data", "srcset")
-    ]
+    places = ("href", "src", "xlink:href", "data", "srcset")
+    links = [value for name, value in Page(page).attributes if name in places]
     assert links
     assert all(link.startswith("#") for link in links)
     assert re.findall(r"url\((?!#)", page) == []

@@ -14,13 +14,11 @@ def make_results(models, baselines):
     return results
 
 
+COSTS = {"parameters": 1, "seconds": 1}
 RESULTS = make_results(
-    {name: Facts(parameters=1, seconds=1, runs=[]) for name in ("lstm_solo", "saplma")}
-    | {"lapeigvals": Facts(parameters=1, seconds=1)},
-    {
-        "entropy": Facts(parameters=1, seconds=1),
-        "answer_length": Facts(parameters=1, seconds=1, control=True),
-    },
+    {name: Facts(**COSTS, runs=[]) for name in ("lstm_solo", "saplma")}
+    | {"lapeigvals": Facts(**COSTS)},
+    {"entropy": Facts(**COSTS), "answer_length": Facts(**COSTS, control=True)},
 )
 KINDS = {
     "detectors": ["lstm_solo", "saplma"],

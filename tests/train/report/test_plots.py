@@ -41,9 +41,8 @@ def test_legends_have_the_numbers(make_evidence):
     evidence = make_evidence(n_runs=2)
     entries = evidence.entries
     names = sorted(evidence.ranking, key=lambda name: -entries[name].test.auroc)
-    assert texts(plots.draw_roc(evidence)) == [
-        f"{short(entries[name].test.auroc)}  {name}" for name in names
-    ]
+    expected = [f"{short(entries[name].test.auroc)}  {name}" for name in names]
+    assert texts(plots.draw_roc(evidence)) == expected
     areas = {
         name: np.mean([aurc(evidence.test_labels, *run) for run in evidence.runs(name)])
         for name in evidence.ranking
@@ -56,10 +55,8 @@ def test_lines_are_those_of_the_metrics(make_evidence):
     """Of the first seed, points as `train.evaluate.metrics` gives them."""
     evidence = make_evidence(models=1, baselines=0, n_runs=2)
     scores, threshold = next(evidence.runs("model_0"))
-    roc, risk = (
-        draw(evidence).axes[0].lines[-1].get_xydata().T
-        for draw in (plots.draw_roc, plots.draw_risk_coverage)
-    )
+    drawn = plots.draw_roc(evidence), plots.draw_risk_coverage(evidence)
+    roc, risk = (figure.axes[0].lines[-1].get_xydata().T for figure in drawn)
     np.testing.assert_array_equal(roc, roc_points(evidence.test_labels, scores))
     np.testing.assert_array_equal(risk, risk_coverage(evidence.test_labels, scores, threshold))
     assert np.trapezoid(roc[1], roc[0]) == pytest.approx(auroc(evidence.test_labels, scores))

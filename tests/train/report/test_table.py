@@ -12,23 +12,11 @@ from runs import make_results
 
 from train.evaluate.calibrate import fit_temperature
 from train.evaluate.results import Counts, Cut, LeftOut, Metrics, Transfer
+from train.report import tables
 from train.report.console import print_table
 from train.report.evidence import find_mistakes
 from train.report.numbers import clean_text, short, short_p, with_interval
 from train.report.render import Table
-from train.report.tables import (
-    CALIBRATION,
-    RATES,
-    build_comparisons,
-    build_facts,
-    build_grouped,
-    build_metrics,
-    build_mistakes,
-    build_numbers,
-    build_sensitivity,
-    build_split,
-    build_transfer,
-)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +42,14 @@ def test_a_temperature_at_an_end_of_its_search_is_no_number():
     labels, scores = np.array([0, 1] * 50), np.tile([0.45, 0.55], 50)
     for of_scores, text in ((1 - scores, ">148"), (scores, "<.007"), (0 * scores + 0.6, None)):
         found = Metrics(0.5, temperature=fit_temperature(labels, of_scores))
-        table = build_numbers({"x": found}, {"T": "temperature"})
+        table = tables.build_numbers({"x": found}, {"T": "temperature"})
         assert (table.rows[0][1] == text) == (text is not None)
 
 
 def test_what_was_left_out_says_on_how_many_traces_it_rests():
     """All of the value, and those of them that a run on all values tests, too."""
     value = LeftOut("squad", Counts(150, 75, 60), 32, {"x": Transfer(0.7, [0.6, 0.8])})
-    table = build_transfer(make_results(transfer=[value]))
+    table = tables.build_transfer(make_results(transfer=[value]))
     assert table.groups == {0: "squad (150 traces, 32 of them in domain)"}
 
 
@@ -97,7 +85,7 @@ def test_the_best_of_each_metric_is_marked(make_evidence):
     equal = {"auroc": 0.7, "f1": 0.5, "ece": 0.2, "mcc": math.nan}
     for name, entry in results.entries.items():
         entry.test = replace(entry.test, **(equal | changes[name]))
-    table = build_metrics(results)
+    table = tables.build_metrics(results)
     found = {
         column: {row for row, at in table.best if table.header[at] == column}
         for column in ("AUROC [95%]", "F1", "ECE", "MCC")
@@ -109,17 +97,13 @@ def test_the_best_of_each_metric_is_marked(make_evidence):
 def test_neither_a_control_nor_chance_is_the_best(make_evidence):
     """Whatever number they have."""
     results = copy.deepcopy(make_evidence(models=2, baselines=2).results)
-    changes = {
-        "model_0": {"ece": 0.2},
-        "model_1": {"ece": 0.3},
-        "base_0": {"ece": 0.0, "auroc_ci": [0.49, 0.6]},
-        "base_1": {"ece": 0.0},
-    }
+    changes = {"model_0": {"ece": 0.2}, "model_1": {"ece": 0.3}, "base_1": {"ece": 0.0}}
+    changes["base_0"] = {"ece": 0.0, "auroc_ci": [0.49, 0.6]}
     for name, numbers in changes.items():
         entry = results.entries[name]
         entry.test = replace(entry.test, **({"auroc_ci": [0.6, 0.9]} | numbers))
     results.baselines["base_1"].control = True
-    table = build_metrics(results)
+    table = tables.build_metrics(results)
     best = {table.rows[row][0] for row, at in table.best if table.header[at] == "ECE"}
     assert best == {"model_0"}
 
@@ -128,7 +112,9 @@ def test_rates_and_calibration_have_intervals(make_evidence):
     """A dash for what so few traces cannot have; no line for a constant."""
     results = make_evidence().results
     test = results.models["model_0"].test
-    rates, calibration = (build_grouped(results, columns) for columns in (RATES, CALIBRATION))
+    rates, calibration = (
+        tables.build_grouped(results, columns) for columns in (tables.RATES, tables.CALIBRATION)
+    )
     assert [row[0] for row in rates.rows] == ["model_0", "model_1", "base_0", "base_1"]
     assert rates.rows[0][1] == "–"
     assert rates.rows[0][3] == with_interval(test.recall_at_10, test.recall_at_10_ci)
@@ -140,7 +126,7 @@ def test_rates_and_calibration_have_intervals(make_evidence):
 def test_metrics_have_a_line_for_everything(make_evidence):
     """Of several seeds with their spread, which baselines do not have."""
     results = make_evidence(n_runs=2).results
-    table = build_metrics(results)
+    table = tables.build_metrics(results)
     assert table.header[:4] == ("", "AUROC [95%]", "sd", "AUPRC")
     assert [row[0] for row in table.rows] == list(results.entries)
     assert {len(row) for row in table.rows} == {len(table.header)}
@@ -155,13 +141,13 @@ def test_what_is_no_number_is_a_dash(make_evidence):
     results = copy.deepcopy(make_evidence().results)
     numbers = {"auroc": math.nan, "auroc_ci": [math.nan, None], "ece": None}
     results.models["model_0"].test = replace(results.models["model_0"].test, **numbers)
-    assert build_metrics(results).rows[0][1] == "– [–, –]"
+    assert tables.build_metrics(results).rows[0][1] == "– [–, –]"
     results.comparisons[0].p_delong = math.nan
-    assert build_comparisons(results.comparisons).rows[0][4] == "–"
+    assert tables.build_comparisons(results.comparisons).rows[0][4] == "–"
 
 
 def test_facts_tell_what_is_not_the_default(make_evidence):
-    rows = dict(build_facts(make_evidence(n_runs=2).results).rows)
+    rows = dict(tables.build_facts(make_evidence(n_runs=2).results).rows)
     assert rows["settings that are not the defaults"] == "epochs = 4"
     assert rows["store"] == "/data/traces.zarr"
     # 1.5 s for each of two seeds of two models, and two baselines
@@ -171,19 +157,13 @@ def test_facts_tell_what_is_not_the_default(make_evidence):
 
 def test_split_has_base_rates(make_evidence):
     results = make_evidence().results
-    test = results.split.test
-    assert build_split(results).rows[2] == (
-        "test",
-        "60",
-        "30",
-        str(test.hallucinations),
-        short(test.hallucinations / 60),
-    )
+    n = results.split.test.hallucinations
+    assert tables.build_split(results).rows[2] == ("test", "60", "30", str(n), short(n / 60))
 
 
 def test_sensitivity_has_a_column_per_threshold():
     cuts = [Cut(0.3 + i / 10, 9, n, {"x": n / 10, "y": None}) for i, n in enumerate([3, 5])]
-    table = build_sensitivity(cuts)
+    table = tables.build_sensitivity(cuts)
     assert table.header[1:] == ("0.3", "0.4")
     assert table.rows[1:] == [("hallucinations", "3", "5"), ("x", ".300", ".500"), ("y", "–", "–")]
 
@@ -191,7 +171,7 @@ def test_sensitivity_has_a_column_per_threshold():
 def test_mistakes_have_the_texts_of_their_rows(make_evidence):
     evidence = make_evidence(trace_id="t", question="What?", answer="x" * 300)
     mistakes = find_mistakes(evidence, "base_0", n=5)
-    table = build_mistakes(evidence, "base_0", n=5)
+    table = tables.build_mistakes(evidence, "base_0", n=5)
     assert table.header == ("trace", "label", "score", "question", "answer")
     assert [row[0] for row in table.rows] == [f"t{one.position}" for one in mistakes]
     assert [row[3] for row in table.rows] == [f"What? {one.position}" for one in mistakes]
@@ -215,7 +195,7 @@ def test_comparisons_with_controls_are_marked(make_evidence):
     tests = [replace(one) for one in make_evidence().results.comparisons[:2]]
     tests[1].control = True
     over_splits = [replace(one, differences=[0.1, 0.2], p=0.5) for one in tests]
-    for rows in (build_comparisons(tests).rows, build_comparisons(over_splits).rows):
+    for rows in (tables.build_comparisons(tests).rows, tables.build_comparisons(over_splits).rows):
         assert [row[1] for row in rows] == ["base_0", "base_1 (control)"]
 
 

@@ -42,9 +42,8 @@ def test_scores_without_order_are_named_with_their_interval():
 
 def test_a_loss_of_the_base_rate_is_named():
     """The lowest of the epochs counts; 1% below the base rate is next to nothing."""
-    assert "training loss 0.561, where the base rate alone has 0.562" in warning_of(
-        KNOWING, 0.8, 0.561
-    )
+    said = "training loss 0.561, where the base rate alone has 0.562"
+    assert said in warning_of(KNOWING, 0.8, 0.561)
     assert warning_of(KNOWING, 0.561, 0.55) is None
 
 

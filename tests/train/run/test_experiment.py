@@ -1,13 +1,13 @@
 """A whole run on a small store: what is in the results, and that it can be repeated."""
 
-import csv
 import json
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from rich.console import Console
-from runs import SMALL, call, copy_run, predict, read_csv, train
+from runs import SMALL, call, copy_run, predict, read_csv, read_scores, train
 
 from models import BASELINES, CONTROLS
 from store import TraceStore
@@ -27,16 +27,16 @@ DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm", "saplma"]
 SETTINGS = [*SMALL, "--seed", "1"]  # of `finished`
 OF_TEXTS = ["question_only", "answer_text", "question_answer", "answer_context"]
 COMPARED = [*BASELINES, "prompt_state", "answer_length"]
+METRICS = "auroc auprc base_rate f1 mcc accuracy ece brier threshold"
+FILES = (
+    ".lock run.json results.json scores.csv questions.csv report.md report.html table.tex figures "
+    "tensorboard"
+)
 
 
 @pytest.fixture(scope="module")
 def results(finished):
     return json.loads((finished / "results.json").read_text())
-
-
-def read_scores(finished):
-    with (finished / "scores.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_results_have_what_is_promised(results, store_path):
@@ -51,22 +51,9 @@ def test_results_have_what_is_promised(results, store_path):
     assert results["left_out"]["question_only"] == "the store has no column 'question'"
     for entry in (*results["models"].values(), *results["baselines"].values()):
         for split in ("val", "test"):
-            keys = {
-                "auroc",
-                "auprc",
-                "base_rate",
-                "f1",
-                "mcc",
-                "accuracy",
-                "ece",
-                "brier",
-                "threshold",
-            }
-            assert keys <= entry[split].keys()
-            assert all(math.isfinite(entry[split][key]) for key in keys)
+            assert all(math.isfinite(entry[split][key]) for key in METRICS.split())
         low, high = entry["test"]["auroc_ci"]
         assert 0 <= low <= high <= 1
-    for entry in (*results["models"].values(), *results["baselines"].values()):
         assert entry["parameters"] > 0
         assert entry["seconds"] >= 0
         assert 0 < entry["ms_per_trace"] < 1000
@@ -79,19 +66,14 @@ def test_results_have_what_is_promised(results, store_path):
 def test_comparisons_are_of_the_metrics_beside_them(finished, results):
     """Every pair of detectors, each with each baseline but the constant and what ranks as another;
     the numbers fit."""
-    names = DEFAULT
     rivals = [name for name in COMPARED if name not in ("majority", "perplexity")]
     found = results["comparisons"]
-    assert [(one["a"], one["b"]) for one in found] == [
-        *((a, b) for i, a in enumerate(names) for b in names[i + 1 :]),
-        *((a, b) for a in names for b in rivals),
-    ]
+    pairs = [*combinations(DEFAULT, 2), *product(DEFAULT, rivals)]
+    assert [(one["a"], one["b"]) for one in found] == pairs
     entries = results["models"] | results["baselines"]
     for one in found:
-        assert (
-            one["difference"]
-            == entries[one["a"]]["test"]["auroc"] - entries[one["b"]]["test"]["auroc"]
-        )
+        a, b = (entries[one[side]]["test"]["auroc"] for side in "ab")
+        assert one["difference"] == a - b
         assert one["ci"][0] <= one["difference"] <= one["ci"][1]
         assert 0 <= one["p_delong"] <= 1
     for is_control in (False, True):
@@ -102,8 +84,7 @@ def test_comparisons_are_of_the_metrics_beside_them(finished, results):
 
 
 def test_the_verdict_is_on_the_best_of_validation(results):
-    """The detector and the baseline with the best validation AUROC, compared on test, and a
-    control."""
+    """The detector and the baseline of the best validation AUROC, on test, and a control."""
     verdict = results["verdict"]
     best = {"models": verdict["detector"], "baselines": verdict["baseline"]["rival"]}
     for group, name in best.items():
@@ -159,43 +140,19 @@ def test_the_table_fits_100_columns(finished, capsys):
 
 
 def test_files_of_a_run(finished):
-    """Settings, results, scores, reports, logs, a checkpoint per training and what was fitted, and
-    nothing else."""
+    """What is promised, a checkpoint per training and what was fitted, and nothing else."""
     checkpoints = {f"{name}-seed{seed}.pt" for name in DEFAULT for seed in (1, 2)}
     checkpoints |= {f"{name}.pt" for name in COMPARED}
-    files = {
-        ".lock",
-        "run.json",
-        "results.json",
-        "scores.csv",
-        "questions.csv",
-        "report.md",
-        "report.html",
-        "table.tex",
-        "figures",
-        "tensorboard",
-    } | checkpoints
-    assert {path.name for path in finished.iterdir()} == files
+    assert {path.name for path in finished.iterdir()} == {*FILES.split(), *checkpoints}
 
 
 def test_same_seed_same_results(store_path, tmp_path, finished, results):
-    """A second run gives the same scores bit for bit; a detector's do not depend on which others
-    run."""
-    command = [
-        "--store",
-        str(store_path),
-        "--output-dir",
-        str(tmp_path / "again"),
-        "--only=gnn_det_lstm,gvae_lstm,saplma,logreg_best,prompt_state,answer_length",
-        *SETTINGS,
-        "--seeds=2",
-    ]
-    assert main(command) == 0
-    again = json.loads((tmp_path / "again" / "results.json").read_text())
+    """A second run gives the same scores bit for bit, whichever other detectors run."""
+    only = "--only=gnn_det_lstm,gvae_lstm,saplma,logreg_best,prompt_state,answer_length"
+    again = train(store_path, tmp_path / "again", only, "--seed=1", "--seeds=2")
     for name in ("gnn_det_lstm", "gvae_lstm"):
-        assert [again["models"][name][split] for split in ("val", "test")] == [
-            results["models"][name][split] for split in ("val", "test")
-        ]
+        for split in ("val", "test"):
+            assert again["models"][name][split] == results["models"][name][split]
     for name, entry in again["baselines"].items():
         assert entry["test"] == results["baselines"][name]["test"]
     first, second = (read_scores(path) for path in (finished, tmp_path / "again"))
@@ -232,8 +189,7 @@ def test_a_score_that_is_not_the_mean_of_its_trainings_is_refused(finished, tmp_
 
 
 def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels, tmp_path, capsys):
-    """NaN in the test split stops a run before its first step; in a baseline that nobody asked for
-    it does not."""
+    """NaN in test stops a run before its first step, but not in a baseline that nobody named."""
     store = make_store(labels)
     row = int(read_splits(TraceStore.open(store), Config(seed=1)).test[0])
 
@@ -282,9 +238,8 @@ def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_
     repeated = {trace_id: float(line["saplma"]) for trace_id, line in found.items()}
     assert all(repeated[key] == pytest.approx(float(score)) for key, score in scores.items())
 
-    results = train(
-        path, tmp_path / "other", *flags, "--only=saplma", f"--saplma-layer={3 - layer}"
-    )
+    flags += ["--only=saplma", f"--saplma-layer={3 - layer}"]
+    results = train(path, tmp_path / "other", *flags)
     assert results["models"]["saplma"]["runs"][0]["layer"] == 3 - layer
 
 
@@ -293,13 +248,8 @@ def test_promised_thresholds_and_wrong_labels(make_store, labels, tmp_path, caps
     store. The second grader is the first one."""
     path = make_store(labels, columns=["question_id", "label", "hs_last"])
     out = tmp_path / "out"
-    flags = [
-        "--only=saplma,logreg_first",
-        "--risk=0.3",
-        "--second-label=label",
-        "--label-noise=0.1",
-    ]
-    results = train(path, out, *flags)
+    flags = ["--risk=0.3", "--second-label=label", "--label-noise=0.1"]
+    results = train(path, out, "--only=saplma,logreg_first", *flags)
     test = results["models"]["saplma"]["test"]
     rows = [line for line in read_scores(out) if line["split"] == "test"]
     tested = [[line[key] for line in rows] for key in ("label", "saplma", "question_id")]

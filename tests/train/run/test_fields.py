@@ -57,9 +57,8 @@ def test_a_data_set_is_held_out_of_what_a_filter_means(store_path, tmp_path):
     store = TraceStore.open(store_path)
     meant = store.where("language in ('en', 'de') and hops < 3")
     split = results["split"]
-    assert split["test"]["rows"] == len(
-        store.where("dataset = 'coqa' and language != 'xx' and hops < 3")
-    )
+    tested = store.where("dataset = 'coqa' and language != 'xx' and hops < 3")
+    assert split["test"]["rows"] == len(tested)
     assert sum(split[name]["rows"] for name in ("train", "val", "test")) == len(meant)
     assert split["outside"] == len(store) - len(meant)
     assert split["by"] == "column dataset, coqa held out"
@@ -87,21 +86,22 @@ def test_every_data_set_in_turn_and_the_official_split(store_path, tmp_path):
     assert official["split"]["by"] == "column split, val drawn from its train"
 
 
-def test_a_wrong_filter_is_one_line(store_path, tmp_path, capsys):
-    flags = ["--models=saplma", "--where", "language = en"]
-    line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
-    assert "language = ^en; write 'en'" in line
+KEPT_NONE = f"--where \"language = 'fr'\" kept 0 of {2 * N} traces"
 
 
-@pytest.mark.parametrize("split", [[], ["--split=language", "--hold-out=each"]])
-def test_a_filter_that_keeps_no_trace_is_one_line(split, store_path, tmp_path, capsys):
-    flags = ["--models=saplma", "--where", "language = 'fr'", *split]
-    line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
-    assert f"--where \"language = 'fr'\" kept 0 of {2 * N} traces" in line
-
-
-def test_a_filter_that_keeps_one_class_is_one_line(store_path, tmp_path, capsys):
-    flags = ["--models=saplma", "--where", "label = 0"]
-    line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
-    n_right = len(TraceStore.open(store_path).where("label = 0"))
-    assert f"--where 'label = 0' kept 0 hallucinations and {n_right} right answers; exp" in line
+@pytest.mark.parametrize(
+    "where, split, message",
+    [
+        ("language = en", [], "language = ^en; write 'en'"),
+        ("language = 'fr'", [], KEPT_NONE),
+        ("language = 'fr'", ["--split=language", "--hold-out=each"], KEPT_NONE),
+        ("label = 0", [], "--where 'label = 0' kept 0 hallucinations and {} right answers; exp"),
+    ],
+    ids=["wrong", "no trace", "no trace to hold out", "one class"],
+)
+def test_a_filter_that_keeps_too_little_is_one_line(
+    where, split, message, store_path, tmp_path, capsys
+):
+    flags = ["--output-dir", tmp_path, "--models=saplma", "--where", where, *split]
+    line = fail(capsys, "--store", store_path, *flags)
+    assert message.format(len(TraceStore.open(store_path).where("label = 0"))) in line

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from kills import killed_at
+from running import ROOT, run_python
 
 from store import StoreWriter, TraceStore
 from train.commands.main import main
@@ -23,7 +23,6 @@ from train.evaluate.results import StoreRecord
 from train.fit.device import build_fabric
 from train.run.run_record import Inputs, find_disagreement
 
-ROOT = Path(__file__).parents[3]
 FLAGS = ["--lstm-hidden", "8", "--force-cpu", "--threads", "1", "--batch-size", "12"]
 FLAGS += ["--epochs", "1", "--seeds", "1", "--models", "lstm_solo"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -35,38 +34,23 @@ def free_port():
         return listening.getsockname()[1]
 
 
-def start(command, folder=ROOT):
-    return subprocess.Popen(
-        [str(part) for part in command],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def on_hosts(*commands, folders=(ROOT, ROOT)):
     """Run a command in a folder on each of two hosts; give (status, output, errors) of each."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     port = free_port()
     agents = []
     for rank, (command, folder) in enumerate(zip(commands, folders, strict=True)):
         places = ["--nnodes", 2, "--node-rank", rank, "--nproc-per-node", 1]
         meeting = ["--rdzv-backend", "static"]  # the first host has the first process
         meeting += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", f"127.0.0.{rank + 1}"]
-        call = [*TORCHRUN, *places, *meeting, "-m", "train", *command]
-        agents.append(start(call, folder))
+        call = map(str, [*TORCHRUN, *places, *meeting, "-m", "train", *command])
+        agents.append(subprocess.Popen([*call], cwd=folder, env=environment, text=True, **pipes))
     found = []
     for agent in agents:
         out, errors = agent.communicate(timeout=200)
         found.append((agent.returncode, out, errors))
     return found
-
-
-def on_one_host(*command):
-    agent = start([*TORCHRUN, "--standalone", "--nproc-per-node", 2, "-m", "train", *command])
-    _, errors = agent.communicate(timeout=200)
-    assert agent.returncode == 0, errors
 
 
 def weights(path):
@@ -78,7 +62,9 @@ def test_two_hosts_train_what_one_does(make_store, tmp_path):
     """With as many processes: equal bits. One process writes, and one reports."""
     store = make_store(np.random.default_rng(1).integers(0, 2, 200))
     command = ["--store", store, *FLAGS]
-    on_one_host(*command, "--output-dir", tmp_path / "one")
+    several = [*TORCHRUN[1:], "--standalone", "--nproc-per-node", 2, "-m", "train", *command]
+    done = run_python(*several, "--output-dir", tmp_path / "one")
+    assert done.returncode == 0, done.stderr
     both = [*command, "--output-dir", tmp_path / "two"]
     found = on_hosts(both, both)
     assert [status for status, _, _ in found] == [0, 0], found

@@ -63,9 +63,13 @@ def build(folder, leak, seed=0):
     return out
 
 
+def read_report(out):
+    return " ".join((out / "report.md").read_text().split())
+
+
 def first_sentence(out):
     """Of the report's verdict."""
-    text = " ".join((out / "report.md").read_text().split())
+    text = read_report(out)
     places = [text.find(one) for one in ("This data cannot show", "The best detector")]
     return text[min(place for place in places if place >= 0) :].partition(" The best ")[0]
 
@@ -104,6 +108,11 @@ def graded(i, label):
     return {"answer": NEUTRAL, "reader": label, "hops": i % 4}
 
 
+@pytest.fixture(scope="module")
+def graded_store(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("graded"), graded)
+
+
 def test_an_opposite_second_label_is_said_and_turned(tmp_path):
     """Of a grader whose yes is right; the advice of the report is accepted."""
 
@@ -113,25 +122,23 @@ def test_an_opposite_second_label_is_said_and_turned(tmp_path):
     store, out = build(tmp_path, opposite), tmp_path / "run"
     control = train(store, out, FEW)["baselines"]["metadata"]
     assert control["like_labels"]["reader"] < 0.07
-    report = " ".join((out / "report.md").read_text().split())
-    assert "labels of a second grader, the opposite of the label on 9" in report
+    assert "labels of a second grader, the opposite of the label on 9" in read_report(out)
     out = tmp_path / "second"
     noise = train(store, out, FEW, "--second-label=reader")["label_noise"]
     assert noise["turned"]
     assert noise["agreement"] > 0.9
-    report = " ".join((out / "report.md").read_text().split())
-    assert "said the opposite of the label, as one does for whom 1 is right" in report
+    assert "said the opposite of the label, as one does for whom 1 is right" in read_report(out)
 
 
-def test_a_second_label_is_said_first(tmp_path, capsys):
+def test_a_second_label_is_said_first(graded_store, tmp_path, capsys):
     """It is not read, unless it is named; or it is what it is, and read as that."""
-    store, out = build(tmp_path, graded), tmp_path / "run"
+    store, out = graded_store, tmp_path / "run"
     control = train(store, out, FEW)["baselines"]["metadata"]
     assert list(control["like_labels"]) == ["reader"]
     assert 0.93 < control["like_labels"]["reader"] < 0.98
     assert set(control["fields"]) == {"hops", "task"}
     assert control["test"]["auroc"] < 0.65
-    report = " ".join((out / "report.md").read_text().split())
+    report = read_report(out)
     assert report.partition("## Verdict")[2].startswith(
         " reader looks like labels of a second grader, the same as the label on 9"
     )
@@ -150,16 +157,15 @@ def test_a_second_label_is_said_first(tmp_path, capsys):
 @pytest.mark.parametrize(
     "fields, expected", [("none", []), ("hops", ["hops"]), ("-hops", ["task"])]
 )
-def test_fields_are_chosen_as_by_extract(tmp_path, fields, expected):
-    store = build(tmp_path, graded)
+def test_fields_are_chosen_as_by_extract(graded_store, tmp_path, fields, expected):
     flags = ["--only=logreg_pca,metadata", "--second-label=reader", "--fields", fields]
-    baselines = train(store, tmp_path / "run", *flags)["baselines"]
+    baselines = train(graded_store, tmp_path / "run", *flags)["baselines"]
     assert sorted(baselines.get("metadata", {"fields": {}})["fields"]) == expected
 
 
-def test_a_field_that_is_not_there_is_one_line(tmp_path, capsys):
+def test_a_field_that_is_not_there_is_one_line(graded_store, tmp_path, capsys):
     flags = ["--output-dir", tmp_path / "run", "--models=saplma", "--fields=all,-hop"]
-    line = fail(capsys, "--store", build(tmp_path, graded), *flags)
+    line = fail(capsys, "--store", graded_store, *flags)
     assert "--fields: expected all, none or some of" in line
     assert "found '-hop'; closest: 'hops'" in line
 

@@ -10,19 +10,31 @@ FLAGS = ["--only=saplma,logreg_best", "--split=answer_len", "--hold-out=each"]
 
 
 @pytest.fixture(scope="module")
-def parts(store_writer, tmp_path_factory):
-    """A store of two lengths of answers, the labels of one turned round."""
-    path = tmp_path_factory.mktemp("left_out")
-    labels = np.random.default_rng(0).integers(0, 2, 300)
+def write_lengths(store_writer):
+    """The function that writes a store of some lengths of answers, the shortest of 3 tokens, with
+    150 traces of each; `edit(number, row)` changes rows."""
 
-    def change(number, row):
-        row["answer_len"] = 3 + number // 2 % 2
+    def write(path, n_lengths, edit):
+        def change(number, row):
+            row["answer_len"] = 3 + number // 2 % n_lengths
+            edit(number, row)
+
+        columns = ["question_id", "label", "hs_last", "answer_len"]
+        labels = np.random.default_rng(0).integers(0, 2, 150 * n_lengths)
+        return store_writer(path / "s.zarr", labels, columns, change)
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def parts(write_lengths, tmp_path_factory):
+    """A store of two lengths of answers, the labels of one turned round."""
+
+    def turn(number, row):
         if row["answer_len"] == 4:
             row["label"] = 1 - row["label"]
 
-    return store_writer(
-        path / "s.zarr", labels, ["question_id", "label", "hs_last", "answer_len"], change
-    )
+    return write_lengths(tmp_path_factory.mktemp("left_out"), 2, turn)
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +72,15 @@ def test_each_is_the_run_without_its_value(run, parts, tmp_path, capsys):
 
 
 @pytest.fixture
-def with_pure(store_writer, tmp_path):
+def with_pure(write_lengths, tmp_path):
     """Make a store of three lengths of answers, of which `pure` have right answers alone."""
 
     def make(*pure):
-        def change(number, row):
-            row["answer_len"] = 3 + number // 2 % 3
+        def edit(number, row):
             if row["answer_len"] in pure:
                 row["label"] = 0
 
-        columns = ["question_id", "label", "hs_last", "answer_len"]
-        labels = np.random.default_rng(0).integers(0, 2, 450)
-        return store_writer(tmp_path / "s.zarr", labels, columns, change)
+        return write_lengths(tmp_path, 3, edit)
 
     return make
 
@@ -99,18 +108,15 @@ def test_a_column_of_one_value_is_one_line(parts, tmp_path, capsys):
     assert "--hold-out each: expected 2 to 50 values of column 'question_id', found 150" in line
 
 
-def test_questions_that_training_has_are_no_test(store_writer, tmp_path, capsys):
+def test_questions_that_training_has_are_no_test(write_lengths, tmp_path, capsys):
     """Half the questions of one value are all those of another: the figures are of the others, and
     what is missing is said."""
 
-    def change(number, row):
-        row["answer_len"] = 3 + number // 2 % 3
+    def ask_again(number, row):
         if row["answer_len"] == 5:
             row["question_id"] = f"q{number // 12 * 3}"
 
-    columns = ["question_id", "label", "hs_last", "answer_len"]
-    labels = np.random.default_rng(0).integers(0, 2, 450)
-    path = store_writer(tmp_path / "s.zarr", labels, columns, change)
+    path = write_lengths(tmp_path, 3, ask_again)
     out = tmp_path / "out"
     results = train(path, out, *FLAGS)
     one, other = results["transfer"]

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from loops import Linear
 from runs import SMALL, call, fail, predict, read_csv
-from torch import nn
+from small import store_columns
+from splitting import split_data
 
-from models import Detector, Outputs
 from store import Column, Schema, StoreError, StoreWriter, TraceStore
 from store.read.joined.joined_store import open_joined
 from store.view import runs as view_runs
 from train.commands.main import main
 from train.config import Config
-from train.data.batches import TrainingData
 from train.data.splits import read_splits
 from train.errors import DataError
 from train.files import read_json
@@ -28,18 +28,20 @@ from train.fit.loop import Hooks, fit
 from train.run.trainer import joined_warning
 
 QUICK = ["--only=lstm_solo,saplma,mean_logprob"]
+FOLLOW = {"follow": True, "schedule": "constant"}
 
 
-def copy(path, source, rows, change=None):
+def copy(path, source, rows, change=None, columns=None):
     """Some traces of a store as another one; `change(row)` edits them."""
-    with StoreWriter.create(path, source.schema, source.provenance) as writer:
+    schema = Schema(columns or source.schema.columns)
+    with StoreWriter.create(path, schema, source.provenance) as writer:
         append(writer, source, rows, change)
     return path
 
 
 def append(writer, source, rows, change=None):
     for trace in source[np.asarray(rows)]:
-        row = {name: trace[name] for name in source.schema.columns}
+        row = {name: trace[name] for name in writer.schema.columns}
         writer.append(trace.id, row | (change(row) if change else {}))
 
 
@@ -118,8 +120,7 @@ def test_a_run_resumes_on_the_same_stores_only(parts, tmp_path, capsys):
 def test_weights_are_shares_of_the_training_rows(parts):
     store = open_joined(parts)
     for weights, replacement in (("squad=.5,nq=.5", False), (".2,.8", True)):
-        config = Config(weights=weights, replacement=replacement)
-        data = TrainingData(store, read_splits(store, config), config)
+        data = split_data(store, weights=weights, replacement=replacement)
         train = data.splits.train
         n_nq = int(np.sum(train >= 121))
         loader = data.loader("train", ["label"], shuffle=True)
@@ -229,9 +230,8 @@ def test_predict_and_evaluate_with_ids_in_common(run_of_both, extractions, sourc
                 assert float(joined.pop(name)) == pytest.approx(float(score), rel=1e-5)
             assert joined == line | {"trace_id": joined["trace_id"]}
             assert line["split"] == written.get(joined["trace_id"], line)["split"]
-    status, out, _ = call(
-        capsys, "evaluate", "--run", run_of_both, "--store", *extractions, "--json"
-    )
+    argv = ["evaluate", "--run", run_of_both, "--store", *extractions, "--json"]
+    status, out, _ = call(capsys, *argv)
     n_test = sum(line["split"] == "test" for line in written.values()) // 2
     assert status == 0
     assert [one["rows"] for one in json.loads(out)["results"]] == [n_test, n_test]
@@ -280,13 +280,7 @@ def test_such_a_run_resumes_and_trains_on_top_of_a_baseline(extractions, tmp_pat
 def test_without_question_ids_a_trace_of_one_id_in_two_stores_is_one_question(source, tmp_path):
     """Its id there says what is asked, not the name of the store before it."""
     columns = {name: one for name, one in source.schema.columns.items() if name != "question_id"}
-    places = []
-    for name in ("a", "b"):
-        path = tmp_path / f"{name}.zarr"
-        with StoreWriter.create(path, Schema(columns)) as writer:
-            for trace in source:
-                writer.append(trace.id, {key: trace[key] for key in columns})
-        places.append(path)
+    places = [copy(tmp_path / f"{name}.zarr", source, range(200), None, columns) for name in "ab"]
     splits = read_splits(open_joined(places), Config())
     assert splits.questions[:200].tolist() == splits.questions[200:].tolist()
     for split in ("train", "val", "test"):
@@ -316,37 +310,17 @@ def test_what_is_refused(parts, source, tmp_path, capsys):
     assert not (tmp_path / "no").exists() or not list((tmp_path / "no").glob("*.json"))
 
 
-class Linear(Detector):
-    """A detector of this test only; it keeps the rows that it was trained on, epoch by epoch."""
-
-    columns = ("hs_last",)
-    options = ()
+class Seeing(Linear):
+    """It keeps the rows that it was trained on, epoch by epoch."""
 
     def __init__(self):
-        super().__init__()
-        self.weights = nn.Linear(8, 1)
+        super().__init__(8)
         self.seen = [[]]
 
     def encode(self, batch):
         if self.training:
             self.seen[-1] += batch.rows.tolist()
-        return batch["hs_last"].float().mean(1)
-
-    def classify(self, features):
-        return Outputs(self.weights(features).squeeze(1))
-
-
-class Growing(Hooks):
-    """After each epoch some traces are appended."""
-
-    def __init__(self, detector, path, source):
-        self.detector, self.path, self.source = detector, path, source
-
-    def on_epoch(self, epoch):
-        self.detector.seen.append([])
-        n = len(TraceStore.open(self.path))
-        with StoreWriter.open(self.path) as writer:
-            append(writer, self.source, range(n, min(n + 20, 200)))
+        return super().encode(batch)
 
 
 @pytest.mark.parametrize("is_joined", [False, True])
@@ -355,23 +329,22 @@ def test_each_epoch_has_the_training_traces_that_are_committed_then(
 ):
     path = copy(tmp_path / "grows.zarr", source, range(121 if is_joined else 0, 140))
     store = open_joined([parts[0], path]) if is_joined else TraceStore.open(path)
-    config = Config(follow=True, schedule="constant", epochs=3, lr=0.05, patience=9)
-    data = TrainingData(store, read_splits(store, config), config)
-    detector = Linear()
+    data = split_data(store, **FOLLOW, epochs=3, lr=0.05, patience=9)
+    detector = Seeing()
     # of the joined store the last one is copied from
     first = 121 if is_joined else 0
 
-    class Grow(Growing):
+    class Grow(Hooks):
+        """After each epoch some traces are appended."""
+
         def on_epoch(self, epoch):
-            self.detector.seen.append([])
-            n = first + len(TraceStore.open(self.path))
-            with StoreWriter.open(self.path) as writer:
+            detector.seen.append([])
+            n = first + len(TraceStore.open(path))
+            with StoreWriter.open(path) as writer:
                 append(writer, source, range(n, min(n + 20, 200)))
 
-    training = fit(
-        Fabric(accelerator="cpu", devices=1), detector, data, Grow(detector, path, source)
-    )
-    whole = read_splits(source, config)
+    training = fit(Fabric(accelerator="cpu", devices=1), detector, data, Grow())
+    whole = read_splits(source, data.config)
     held = np.isin(whole.questions, whole.questions[np.r_[data.splits.val, data.splits.test]])
     for n, seen in zip((140, 160, 180), detector.seen, strict=False):
         train = whole.train[(whole.train < n) & ~held[whole.train]]
@@ -383,9 +356,7 @@ def test_each_epoch_has_the_training_traces_that_are_committed_then(
 def test_a_question_of_val_or_test_stays_there(source, tmp_path):
     """Also if a new trace of it would draw it to train."""
     path = copy(tmp_path / "grows.zarr", source, range(100))
-    store = TraceStore.open(path)
-    config = Config(follow=True, schedule="constant")
-    data = TrainingData(store, read_splits(store, config), config)
+    data = split_data(path, **FOLLOW)
     asked = [source[int(row)]["question_id"] for row in data.splits.test]
     with StoreWriter.open(path) as writer:
         append(writer, source, range(100, 110), lambda row: {"question_id": asked[0], "label": 1})
@@ -397,20 +368,19 @@ def test_a_question_of_val_or_test_stays_there(source, tmp_path):
 
 def test_a_trained_question_that_turns_out_to_be_one_of_test_is_said(tmp_path):
     """A new trace has the id of one and the text of the other; neither is trained on any more."""
-    columns = {"question_id": Column("utf8"), "question": Column("utf8"), "label": Column("int8")}
     path = tmp_path / "grows.zarr"
-    with StoreWriter.create(path, Schema(columns)) as writer:
-        for i in range(100):
-            row = {"question_id": f"q{i}", "question": f"number {i}?", "label": i // 2 % 2}
-            writer.append(f"t{i}", row)
-    config = Config(follow=True, schedule="constant")
-    store = TraceStore.open(path)
-    begun = read_splits(store, config)
+    columns = {
+        "question_id": ("utf8", [f"q{i}" for i in range(100)]),
+        "question": ("utf8", [f"number {i}?" for i in range(100)]),
+        "label": ("int8", [0, 0, 1, 1] * 25),
+    }
+    data = split_data(store_columns(path, columns), **FOLLOW)
+    begun = data.splits
     learned, tested = int(begun.train[5]), int(begun.test[2])
     with StoreWriter.open(path) as writer:
         row = {"question_id": f"q{learned}", "question": f"number {tested}?", "label": 1}
         writer.append("new", row)
-    now = TrainingData(store, begun, config).with_new_rows().splits
+    now = data.with_new_rows().splits
     assert not {learned, 100} & {*now.train.tolist()}
     ever = replace(now, train=np.union1d(begun.train, now.train))
     said = joined_warning(begun, ever)
@@ -423,9 +393,7 @@ def test_a_trained_question_that_turns_out_to_be_one_of_test_is_said(tmp_path):
 def test_every_training_goes_on_with_the_split_of_the_run(source, tmp_path):
     """Each has a seed of its own, which draws nothing of the split."""
     path = copy(tmp_path / "grows.zarr", source, range(100))
-    store = TraceStore.open(path)
-    config = Config(follow=True, schedule="constant")
-    data = TrainingData(store, read_splits(store, config), config)
+    data = split_data(path, **FOLLOW)
     with StoreWriter.open(path) as writer:
         append(writer, source, range(100, 140))
     whole = data.with_new_rows().splits.train.tolist()
@@ -435,14 +403,10 @@ def test_every_training_goes_on_with_the_split_of_the_run(source, tmp_path):
 
 
 def test_only_the_last_of_several_stores_grows(source, tmp_path):
-    paths = [
-        copy(tmp_path / "a", source, range(100)),
-        copy(tmp_path / "b", source, range(100, 150)),
-    ]
-    store = open_joined(paths)
-    config = Config(follow=True, schedule="constant")
-    data = TrainingData(store, read_splits(store, config), config)
-    with StoreWriter.open(paths[0]) as writer:
+    first = copy(tmp_path / "a", source, range(100))
+    second = copy(tmp_path / "b", source, range(100, 150))
+    data = split_data(open_joined([first, second]), **FOLLOW)
+    with StoreWriter.open(first) as writer:
         append(writer, source, range(150, 160))
     with pytest.raises(DataError, match="only the last of several stores"):
         data.with_new_rows()
@@ -483,14 +447,8 @@ def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
         while not is_long(partial, 100):
             assert builder.poll() is None
             time.sleep(0.01)
-        results = train_on(
-            [path],
-            tmp_path / "run",
-            "--follow",
-            "--schedule=constant",
-            "--epochs=60",
-            "--patience=60",
-        )
+        flags = ["--follow", "--schedule=constant", "--epochs=60", "--patience=60"]
+        results = train_on([path], tmp_path / "run", *flags)
         assert builder.wait() == 0
         assert results["store"]["path"] in (str(path), str(partial))
         assert results["store"]["rows"] == 100

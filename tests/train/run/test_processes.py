@@ -1,71 +1,37 @@
 """Several processes: together they do what one does, and an error in one of them ends all."""
 
-import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from kills import killed_at
+from running import run_python
 
 from store import TraceStore
 from train.commands.main import main
 from train.config import Config
 from train.data.splits import read_splits
 from train.errors import ConfigError
+from train.files import read_json
 from train.fit.device import build_fabric
 
-ROOT = Path(__file__).parents[3]
-FLAGS = [
-    "--lstm-hidden",
-    "8",
-    "--force-cpu",
-    "--threads",
-    "1",
-    "--batch-size",
-    "12",
-    "--epochs",
-    "2",
-    "--seeds",
-    "1",
-    "--input-scale",
-    "raw",  # standardised numbers are dropped at random
-    "--dropout",
-    "0",
-    "--only",
-    "lstm_solo,logreg_best",
-]
+FLAGS = ["--lstm-hidden=8", "--force-cpu", "--threads=1", "--batch-size=12", "--epochs=2"]
+FLAGS += ["--seeds=1", "--dropout=0", "--only=lstm_solo,logreg_best"]
+FLAGS += ["--input-scale=raw"]  # standardised numbers are dropped at random
 
 
 def torchrun(n_processes, *arguments):
     """Run the command in several processes; give what it ended with."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        n_processes,
-        "-m",
-    ]
-    return subprocess.run(
-        [str(part) for part in (*command, "train", *arguments)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", n_processes]
+    return run_python(*several, "-m", "train", *arguments, timeout=200)
 
 
-def weights(path):
-    return torch.load(path / "lstm_solo-seed0.pt", weights_only=True)["weights"]
+def weights(path, name="lstm_solo"):
+    return torch.load(path / f"{name}-seed0.pt", weights_only=True)["weights"]
 
 
 def forked(n_processes, *arguments):
@@ -103,25 +69,16 @@ def test_processes_agree_with_one(start, n_processes, make_store, tmp_path):
     """Same global batches, same weights and scores within rounding; also where a last batch leaves
     one without rows."""
     store = make_store(np.random.default_rng(1).integers(0, 2, 200))
-    command = [
-        "--store",
-        store,
-        *FLAGS,
-        "--max-traces",
-        n_traces(TraceStore.open(store), 12, n_processes),
-    ]
+    n_used = n_traces(TraceStore.open(store), 12, n_processes)
+    command = ["--store", store, *FLAGS, "--max-traces", n_used]
     assert main([*map(str, command), "--output-dir", str(tmp_path / "one")]) == 0
     done = start(n_processes, *command, "--output-dir", tmp_path / "several")
     assert done.returncode == 0, done.stderr
     assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
-    one, several = (
-        json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "several")
-    )
-    for a, b in zip(
-        *(found["models"]["lstm_solo"]["runs"][0]["history"] for found in (one, several)),
-        strict=True,
-    ):
-        assert a == pytest.approx(b, rel=1e-4)
+    one, several = (read_json(tmp_path / name / "results.json") for name in ("one", "several"))
+    (a,), (b,) = (found["models"]["lstm_solo"]["runs"] for found in (one, several))
+    for epoch, other in zip(a["history"], b["history"], strict=True):
+        assert epoch == pytest.approx(other, rel=1e-4)
     assert one["baselines"]["logreg_best"]["test"] == several["baselines"]["logreg_best"]["test"]
     assert several["machine"]["processes"] == n_processes
     assert done.stdout.count("test split:") == 1  # one process reports
@@ -136,17 +93,13 @@ def test_processes_agree_on_images(make_store, tmp_path):
     assert main([*map(str, command), "--output-dir", str(tmp_path / "one")]) == 0
     done = torchrun(2, *command, "--output-dir", tmp_path / "several")
     assert done.returncode == 0, done.stderr
-    one, several = (
-        torch.load(tmp_path / name / "act_conv-seed0.pt", weights_only=True)["weights"]
-        for name in ("one", "several")
-    )
+    one, several = (weights(tmp_path / name, "act_conv") for name in ("one", "several"))
     torch.testing.assert_close(one["standardise.mean"], several["standardise.mean"])
     assert_close(one, several)
 
 
 def n_traces(store, batch_size, n_processes):
-    """How many traces leave a training split whose last batch has fewer rows than there are
-    processes."""
+    """How many traces leave train a last batch with fewer rows than there are processes."""
     sizes = {n: len(read_splits(store, Config(max_traces=n)).train) for n in range(100, 200)}
     return next(n for n, n_train in sizes.items() if 0 < n_train % batch_size < n_processes)
 
@@ -155,18 +108,6 @@ def assert_close(one, several):
     """Weights that differ by rounding only."""
     for name in one:
         torch.testing.assert_close(one[name], several[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_resumed_with_other_processes(store_path, tmp_path):
-    """A training that was saved by one process goes on in two."""
-    command = ["--store", str(store_path), *FLAGS, "--save-every", "2"]
-    assert main([*command, "--output-dir", str(tmp_path / "one")]) == 0
-    out = ["--output-dir", str(tmp_path / "several"), "--resume"]
-    assert killed_at(9, [*command, *out])
-    done = torchrun(2, *command, *out)
-    assert done.returncode == 0, done.stderr
-    assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
 
 
 @pytest.mark.slow
@@ -188,7 +129,6 @@ def test_an_error_in_one_process_ends_all(make_store, tmp_path):
 def test_a_batch_that_cannot_be_shared(monkeypatch):
     """Every process would need the same number of rows."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(
-        ConfigError, match=r"--batch-size: expected a multiple of the 2 processes .*, found 15"
-    ):
+    message = r"--batch-size: expected a multiple of the 2 processes .*, found 15"
+    with pytest.raises(ConfigError, match=message):
         build_fabric(Config(batch_size=15, force_cpu=True))

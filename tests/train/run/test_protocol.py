@@ -1,15 +1,15 @@
 """What a comparison has to show: controls, strata, several splits, splits of one's own."""
 
-import csv
-import json
 import re
 
 import numpy as np
 import pytest
-from runs import SMALL, call, fail, predict, read_csv, train
+import small
+from runs import SMALL, call, fail, predict, read_csv, read_scores, train
 
-from store import Column, Schema, StoreWriter
+from store import Column
 from train.commands.side_by_side import read_splits_of
+from train.files import read_json
 from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
@@ -23,59 +23,53 @@ def write(path, knows, n=2000):
 
     The states tell the kind of question in either case.
     """
-    columns = {name: Column("utf8") for name in ("question_id", "question", "kind")}
-    columns |= {"label": Column("int8")}
-    columns |= {
-        name: Column("float16", item_shape=(N_LAYERS, WIDTH)) for name in ("hs_last", "hs_prompt")
-    }
+    columns = dict.fromkeys(("question_id", "question", "kind"), "utf8") | {"label": "int8"}
+    columns |= dict.fromkeys(("hs_last", "hs_prompt"), Column("float16", (N_LAYERS, WIDTH)))
     rng = np.random.default_rng(0)
-    with StoreWriter.create(path, Schema(columns)) as writer:
-        for i in range(n):
-            kind = int(rng.integers(len(KINDS)))
-            p = (0.05, 0.35, 0.65, 0.95)[kind] if knows == "question" else 0.5
-            label = int(rng.random() < p)
-            prompt = rng.normal(size=(N_LAYERS, WIDTH))
-            prompt[:, kind] += 4
-            last = prompt + 0.3 * rng.normal(size=(N_LAYERS, WIDTH))
-            if knows == "states":
-                last[:, 6] += 3 * label
-            row = {"question_id": f"q{i}", "question": f"{KINDS[kind]} is {i}?"}
-            row |= {"kind": KINDS[kind], "label": label, "hs_last": last.astype(np.float16)}
-            writer.append(f"t{i}", row | {"hs_prompt": prompt.astype(np.float16)})
-    return path
+    rows = {}
+    for i in range(n):
+        kind = int(rng.integers(len(KINDS)))
+        p = (0.05, 0.35, 0.65, 0.95)[kind] if knows == "question" else 0.5
+        label = int(rng.random() < p)
+        prompt = rng.normal(size=(N_LAYERS, WIDTH))
+        prompt[:, kind] += 4
+        last = prompt + 0.3 * rng.normal(size=(N_LAYERS, WIDTH))
+        if knows == "states":
+            last[:, 6] += 3 * label
+        row = {"question_id": f"q{i}", "question": f"{KINDS[kind]} is {i}?", "kind": KINDS[kind]}
+        states = {"hs_last": last.astype(np.float16), "hs_prompt": prompt.astype(np.float16)}
+        rows[f"t{i}"] = row | {"label": label} | states
+    return small.make_store(path, columns, rows).path
 
 
 @pytest.fixture(scope="module")
 def of_questions(tmp_path_factory):
-    """Results where the question alone decides."""
+    """The directory of a run where the question alone decides."""
     path = tmp_path_factory.mktemp("questions")
-    return train(write(path / "s.zarr", "question"), path / "out", *LOGREG, "--strata", "kind")
-
-
-@pytest.fixture(scope="module")
-def of_states(tmp_path_factory):
-    """Results where the states of the answer alone decide."""
-    path = tmp_path_factory.mktemp("states")
-    return train(write(path / "s.zarr", "states"), path / "out", *LOGREG)
+    train(write(path / "s.zarr", "question"), path / "out", *LOGREG, "--strata", "kind")
+    return path / "out"
 
 
 def test_a_detector_of_difficulty_is_unmasked(of_questions):
     """Its AUROC is that of the question alone, and nothing remains among questions of a kind."""
-    control = of_questions["baselines"]["question_only"]["test"]
+    results = read_json(of_questions / "results.json")
+    control = results["baselines"]["question_only"]["test"]
     for name, group in (("saplma", "models"), ("logreg_best", "baselines")):
-        test = of_questions[group][name]["test"]
+        test = results[group][name]["test"]
         assert control["auroc"] > 0.75
         assert test["auroc"] == pytest.approx(control["auroc"], abs=0.04)
         # some 2,800 pairs of 300 test rows: a standard error of about .045
         assert test["auroc_within"] == pytest.approx(0.5, abs=0.12)
-    assert of_questions["strata"]["strata"] == len(KINDS)
-    explained = of_questions["explained"]
-    assert explained["control"] == of_questions["verdict"]["control"]["rival"]
+    assert results["strata"]["strata"] == len(KINDS)
+    explained = results["explained"]
+    assert explained["control"] == results["verdict"]["control"]["rival"]
     assert explained["rank_correlation"]["saplma"] > 0.8
 
 
-def test_a_detector_that_knows_more_keeps_its_auroc(of_states):
-    """The controls are worth nothing, and the AUROC within strata is that of all pairs."""
+def test_a_detector_that_knows_more_keeps_its_auroc(tmp_path):
+    """Where the states of the answer alone decide: the controls are worth nothing, and the AUROC
+    within strata is that of all pairs."""
+    of_states = train(write(tmp_path / "s.zarr", "states"), tmp_path / "out", *LOGREG)
     test = of_states["models"]["saplma"]["test"]
     assert test["auroc"] > 0.9
     assert test["auroc_within"] == pytest.approx(test["auroc"], abs=0.03)
@@ -97,15 +91,10 @@ def three(store_path, tmp_path_factory):
     return path
 
 
-def scores_of(path):
-    with (path / "scores.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_each_split_is_the_run_with_its_seed(three, store_path, tmp_path):
     """Scores and metrics, bit for bit."""
     alone = train(store_path, tmp_path / "out", *FEW, "--seed", "5")
-    results = json.loads((three / "results.json").read_text())
+    results = read_json(three / "results.json")
     second = results["splits"]["runs"][1]
     assert second["split"] == alone["split"]
     for group in ("models", "baselines"):
@@ -113,11 +102,11 @@ def test_each_split_is_the_run_with_its_seed(three, store_path, tmp_path):
         for name, entry in alone[group].items():
             assert second[group][name]["test"] == entry["test"]
     assert second["comparisons"] == alone["comparisons"]
-    assert scores_of(three / "split-5") == scores_of(tmp_path / "out")
+    assert read_scores(three / "split-5") == read_scores(tmp_path / "out")
 
 
 def test_several_splits_are_means_and_one_test_a_pair(three):
-    results = json.loads((three / "results.json").read_text())
+    results = read_json(three / "results.json")
     splits = results["splits"]
     assert splits["seeds"] == [4, 5, 6]
     areas = [one["models"]["lstm_solo"]["test"]["auroc"] for one in splits["runs"]]
@@ -152,15 +141,13 @@ def test_what_is_of_the_first_split_says_so(three, store_path, capsys):
     assert (status, "the run has" in out) == (0, False)
 
 
-def test_new_questions_are_scored_by_the_control(tmp_path, capsys):
+def test_new_questions_are_scored_by_the_control(of_questions, tmp_path, capsys):
     """`predict` reads texts of another store."""
-    store = write(tmp_path / "s.zarr", "question", n=300)
-    train(store, tmp_path / "out", *LOGREG)
     new = write(tmp_path / "new.zarr", "question", n=20)
     flags = ["--models", "question_only", "--force"]
-    found = read_csv(call(capsys, *predict(tmp_path / "out", new, *flags))[1])
+    found = read_csv(call(capsys, *predict(of_questions, new, *flags))[1])
     scores = {trace_id: float(line["question_only"]) for trace_id, line in found.items()}
-    written = {line["trace_id"]: line["question_only"] for line in scores_of(tmp_path / "out")}
+    written = {line["trace_id"]: line["question_only"] for line in read_scores(of_questions)}
     # the first traces of both stores have the same questions
     for trace_id in scores:
         if written[trace_id]:
@@ -168,8 +155,7 @@ def test_new_questions_are_scored_by_the_control(tmp_path, capsys):
 
 
 def test_splits_of_ones_own_are_kept_everywhere(make_store, labels, tmp_path, capsys):
-    """In scores.csv, in what `predict` writes, in the report; and a file that changed is another
-    run."""
+    """In scores.csv, in what `predict` writes, in the report; a changed file is another run."""
     store = make_store(labels)
     words = {f"q{i}": ("train", "train", "val", "test")[i % 4] for i in range(100)}
     file = tmp_path / "splits.csv"
@@ -178,7 +164,7 @@ def test_splits_of_ones_own_are_kept_everywhere(make_store, labels, tmp_path, ca
     out = tmp_path / "out"
     flags = [*SMALL, "--only", "lstm_solo", "--split", str(file)]
     train(store, out, *flags)
-    assert {line["split"] == words[line["question_id"]] for line in scores_of(out)} == {True}
+    assert {line["split"] == words[line["question_id"]] for line in read_scores(out)} == {True}
     assert f"The splits are those of file {file}." in (out / "report.md").read_text()
     found = read_csv(call(capsys, *predict(out, store))[1])
     question_of = {f"t{i}": f"q{i // 2}" for i in range(200)}

@@ -6,18 +6,18 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from kills import killed_at
+from running import ROOT, run_python
+from runs import fail
 
 from train.commands.main import main
 from train.errors import ConfigError
 from train.run.run_record import lock_directory
 
-ROOT = Path(__file__).parents[3]
 SMALL = (
     "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --seeds 1 --threads 1 "
     "--batch-size 16"
@@ -115,24 +115,15 @@ def test_killed_at_random_moments(whole, tmp_path):
     path, arguments = whole
     rng, n_kills, n_runs = np.random.default_rng(0), 0, 0
     start = time.perf_counter()
-    command = [sys.executable, "-m", "train", *arguments, "--resume"]
-    subprocess.run(
-        [*command, "--output-dir", str(tmp_path / "timed")],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
+    command = [sys.executable, "-m", "train", *arguments, "--resume", "--output-dir"]
+    assert run_python(*command[1:], tmp_path / "timed").returncode == 0
     seconds = time.perf_counter() - start
     while n_kills < 10:
         out = tmp_path / f"out{n_runs}"
         n_runs += 1
         while True:
-            child = subprocess.Popen(
-                [*command, "--output-dir", str(out)],
-                cwd=ROOT,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )
+            pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            child = subprocess.Popen([*command, str(out)], cwd=ROOT, **pipes)
             try:
                 _, stderr = child.communicate(timeout=rng.uniform(0.3, 1.1) * seconds)
             except subprocess.TimeoutExpired:
@@ -165,14 +156,6 @@ def stopped(killed, tmp_path):
     return shutil.copytree(killed, tmp_path / "out")
 
 
-def fail(capsys, arguments):
-    """Run a command that must fail; give its one line."""
-    capsys.readouterr()
-    assert main(arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
 def snapshot(path):
     return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
 
@@ -182,9 +165,9 @@ def test_other_settings_and_another_store_are_refused(whole, stopped, capsys, ma
     _, arguments = whole
     before = snapshot(stopped)
     resume = ["--output-dir", str(stopped), "--resume"]
-    line = fail(capsys, [*arguments, *resume, "--lr", "0.5", "--dropout", "0.1"])
+    line = fail(capsys, *arguments, *resume, "--lr", "0.5", "--dropout", "0.1")
     assert "found --lr 0.5 (the run: None); --dropout 0.1 (the run: 0.3)" in line
-    line = fail(capsys, ["--store", str(make_store(labels[:150])), *FLAGS, *resume])
+    line = fail(capsys, "--store", make_store(labels[:150]), *FLAGS, *resume)
     assert "store: uuid" in line
     assert "rows 150 (the run: 200)" in line
     assert snapshot(stopped) == before
@@ -195,7 +178,7 @@ def test_an_unfinished_run_is_not_lost_by_accident(whole, stopped, capsys):
     path, arguments = whole
     before, run = snapshot(stopped), run_of(stopped)
     command = [*arguments, "--output-dir", str(stopped)]
-    assert "give --resume to continue it, --overwrite to delete it" in fail(capsys, command)
+    assert "give --resume to continue it, --overwrite to delete it" in fail(capsys, *command)
     assert snapshot(stopped) == before
     assert main([*command, "--overwrite"]) == 0
     assert run_of(stopped) != run
@@ -204,8 +187,7 @@ def test_an_unfinished_run_is_not_lost_by_accident(whole, stopped, capsys):
 
 @pytest.mark.slow
 def test_settings_without_influence_may_change(whole, stopped):
-    """Threads that read ahead, the cache and the saving may differ; a finished run is finished
-    again, the same."""
+    """Threads, the cache and the saving may differ; a finished run is finished again, the same."""
     path, arguments = whole
     command = [*arguments, "--output-dir", str(stopped), "--resume"]
     assert main([*command, "--num-workers", "1", "--save-every", "10min"]) == 0
@@ -223,16 +205,6 @@ def test_the_written_settings_start_the_same_run(whole, tmp_path):
     assert content(out, run_of(out)) == content(path, run_of(path))
 
 
-def test_a_damaged_state_is_one_line(whole, stopped, capsys):
-    """The file is named."""
-    _, arguments = whole
-    (state,) = stopped.glob("*.state.pt")
-    state.write_bytes(state.read_bytes()[:1000])
-    assert main([*arguments, "--output-dir", str(stopped), "--resume"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]  # below the progress bar
-    assert f"{state}: unreadable checkpoint" in line
-
-
 def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
     """The same settings make the same results again, which is said; others need --overwrite, which
     leaves nothing of the old run."""
@@ -244,7 +216,7 @@ def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
     assert main([*flags, "--models", "saplma"]) == 0
     assert said not in capsys.readouterr().err
     before = snapshot(out)
-    line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
+    line = fail(capsys, *flags, "--models", "lstm_solo", "--lr", "0.1")
     assert (
         "there are results of another run, which differs in "
         "--models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
@@ -270,15 +242,6 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
         pass
 
 
-def change_states(out, change):
-    """Change the content of every state of a run; give the path of the last one."""
-    for path in out.glob("*.state.pt"):
-        state = torch.load(path, weights_only=True)
-        change(state)
-        torch.save(state, path)
-    return path
-
-
 def resume_fails(capsys, arguments, out):
     """Resume a run, which must fail with one line below the progress bar; give that line."""
     before = snapshot(out)
@@ -287,20 +250,26 @@ def resume_fails(capsys, arguments, out):
     return capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_damaged_state_is_one_line(whole, stopped, capsys):
+    """The file is named."""
+    (state,) = stopped.glob("*.state.pt")
+    state.write_bytes(state.read_bytes()[:1000])
+    assert f"{state}: unreadable checkpoint" in resume_fails(capsys, whole[1], stopped)
+
+
 def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys):
     """Weights of one layer would go on with states of another."""
-    _, arguments = whole
-    arguments = [*arguments, "--only", "saplma", "--saplma-layer", "2"]
+    arguments = [*whole[1], "--only", "saplma", "--saplma-layer", "2"]
     out = stopped_run(tmp_path, arguments)
-    state = change_states(out, lambda state: state.update(layer=1))
+    (path,) = out.glob("*.state.pt")
+    torch.save(torch.load(path, weights_only=True) | {"layer": 1}, path)
     line = resume_fails(capsys, arguments, out)
-    assert f"{state}: expected a training on layer 2, found layer 1; train again" in line
+    assert f"{path}: expected a training on layer 2, found layer 1; train again" in line
 
 
 def test_seeds_of_several_layers_are_refused(whole, tmp_path, capsys):
     """Their mean would be called the result of one layer."""
-    _, arguments = whole
-    arguments = [*arguments, "--only", "saplma", "--tune", "small", "--splits", "1"]
+    arguments = [*whole[1], "--only", "saplma", "--tune", "small", "--splits", "1"]
     out = tmp_path / "out"
     assert main([*arguments, "--output-dir", str(out)]) == 0
     first, second = sorted(out.glob("saplma-seed*.pt"))

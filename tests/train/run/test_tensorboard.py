@@ -43,8 +43,7 @@ def test_steps_are_thinned_and_epochs_are_not(tmp_path):
 
 
 def test_a_resumed_training_takes_back_what_it_makes_again(tmp_path):
-    """Killed at step 47, resumed at step 20: the log is that of a training that was never
-    killed."""
+    """Killed at step 47, resumed at 20: the log is that of a training that was never killed."""
     train(TensorBoardLog(tmp_path / "killed"), 0, 47)
     time.sleep(1.01)  # files are read by the second in their names
     train(TensorBoardLog(tmp_path / "killed", purge_step=20), 20, 60)
