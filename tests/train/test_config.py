@@ -26,17 +26,38 @@ FORMER_FLAGS = (
     "--force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
     "--cache-size 1000000 --no-amp --no-compile --use-gradient-checkpointing"
 )
-FORMER = {"epochs": 3, "batch_size": 4, "lr": 0.01, "attn_threshold": 0.1, "score_threshold": 0.4}
-FORMER |= {"max_traces": 50, "gnn_hidden": 8, "latent_dim": 6, "lstm_hidden": 7}
-FORMER |= {"num_lstm_layers": 1, "dropout": 0.1, "kl_weight": 0.5, "run_lstm": True}
-FORMER |= {"run_gnn_det": False, "run_gvae": True, "output_dir": "out", "force_cpu": True}
-FORMER |= {"num_workers": 2, "grad_accum": 3, "focal_loss": True, "label_smoothing": 0.1}
-FORMER |= {"cache_size": 10**6, "precision": "32", "compile": False, "use_gradient_checkpointing": True}
+FORMER = Config(
+    epochs=3,
+    batch_size=4,
+    lr=0.01,
+    attn_threshold=0.1,
+    score_threshold=0.4,
+    max_traces=50,
+    gnn_hidden=8,
+    latent_dim=6,
+    lstm_hidden=7,
+    num_lstm_layers=1,
+    dropout=0.1,
+    kl_weight=0.5,
+    run_lstm=True,
+    run_gnn_det=False,
+    run_gvae=True,
+    output_dir="out",
+    force_cpu=True,
+    num_workers=2,
+    grad_accum=3,
+    focal_loss=True,
+    label_smoothing=0.1,
+    cache_size=10**6,
+    precision="32",
+    compile=False,
+    use_gradient_checkpointing=True,
+)
 
 
 def test_former_flags_parse():
     """The flags that users have in their scripts reach the settings of the same name."""
-    assert parse_config(FORMER_FLAGS.split()) == Config(**FORMER)
+    assert parse_config(FORMER_FLAGS.split()) == FORMER
 
 
 def test_switches_are_of_detectors_and_options_are_settings():
