@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from models.reader import Reader
+from models.reader import FeatureReader
 from models.regularisation import build_regression, choose_strength
 from models.token_scores import STATES, columns_for_tokens, tokens_as_traces
 from store import Batch
@@ -153,7 +153,7 @@ class FittedProbe(Fitted):
 
 
 @dataclass(frozen=True)
-class Probe(Reader):
+class Probe(FeatureReader):
     """A kind of feature, the columns it needs, and the regression on it."""
 
     columns: tuple[str, ...]  # that `features` reads

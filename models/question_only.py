@@ -39,7 +39,7 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from models.probe import Fitted, check_numbers
-from models.reader import Reader
+from models.reader import FeatureReader
 from models.regularisation import choose_strength, rescaled_losses
 
 __all__ = [
@@ -217,7 +217,7 @@ class FittedTextProbe(Fitted):
 
 
 @dataclass(frozen=True)
-class TextProbe(Reader):
+class TextProbe(FeatureReader):
     """A control that reads columns of text as one; it is fitted, saved, asked as a `Probe` is."""
 
     columns: tuple[str, ...]

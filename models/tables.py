@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from models.probe import FittedProbe, Probe
-from models.reader import Reader
+from models.reader import FeatureReader
 from store import Batch
 
 __all__ = ["Encoding", "FittedTable", "Table", "TableProbe"]
@@ -75,7 +75,7 @@ class FittedTable(FittedProbe):
 
 
 @dataclass(frozen=True)
-class TableProbe(Reader):
+class TableProbe(FeatureReader):
     """A control that reads columns of texts and numbers; it is used as a `Probe` is."""
 
     columns: tuple[str, ...]

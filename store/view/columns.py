@@ -52,7 +52,9 @@ class Table(SingleValues):
         super().__init__(store, self.scores)
 
     def texts(self, name: str, rows: Sequence[int] | np.ndarray) -> list[str]:
-        """The texts of some rows."""
+        """The texts of some rows; raises SchemaError for a column of numbers."""
+        if self.kind(name) != "text":
+            raise SchemaError(f"column {name!r}: expected texts, found numbers")
         return self.store.read_arrays(rows, [name]).texts(name)
 
     def cells(self, names: Iterable[str], rows: np.ndarray) -> dict[str, list]:

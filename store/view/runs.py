@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from store.errors import FormatError, SchemaError
+from store.format.values import is_integer
 from store.read.joined.joined_store import JOINED
 from store.read.store import TraceStore
 from store.text_records import name_file, read_table
@@ -64,7 +65,8 @@ class Run(NamedTuple):
             layers, areas = (_part(entry, key, list) for key in ("layers", "layer_val_auroc"))
             if layers and len(layers) == len(areas):
                 pairs = zip(layers, map(_finite, areas), strict=True)
-                found[name] = {int(layer): area for layer, area in pairs if area is not None}
+                known = [pair for pair in pairs if is_integer(pair[0]) and pair[1] is not None]
+                found[name] = dict(known)
         return found
 
     @property

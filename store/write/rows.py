@@ -52,7 +52,7 @@ def encode_row(row: Row, columns: Mapping[str, Column], where: str) -> Items:
 
 def check_names(row: Row, columns: Mapping[str, Column], where: str) -> None:
     """Raise SchemaError unless there is a value for every column, and for no other."""
-    if row.keys() == columns.keys():  # mostly
+    if isinstance(row, dict) and row.keys() == columns.keys():  # mostly
         return
     unknown = [name for name in row if name not in columns]
     if unknown:

@@ -6,7 +6,7 @@ from typing import Any
 
 from models import DETECTORS, find
 from models.metadata import FieldProbe
-from models.reader import Reader
+from models.reader import FeatureReader, Reader
 from train.config import Config, own_options
 from train.data.batches import TrainingData
 from train.data.columns import missing_columns
@@ -27,14 +27,20 @@ __all__ = [
 
 def roles_of(reader: Reader | type[Reader]) -> tuple[str, ...]:
     """The columns that a method reads: labels too, those that may be missing, those instead."""
-    other = reader.otherwise
-    return (*reader.columns, *reader.optional, *reader.targets, *(other.columns if other else ()))
+    more = _more(reader)
+    other = more.otherwise.columns if more.otherwise else ()
+    return (*reader.columns, *more.optional, *reader.targets, *other)
+
+
+def _more(reader: Reader | type[Reader]) -> FeatureReader:
+    """What may be read besides the columns; a detector reads nothing else."""
+    return reader if isinstance(reader, FeatureReader) else FeatureReader()
 
 
 def trained_on(name: str) -> tuple[str, ...]:
     """The columns besides those that a method scores from which its training has to have."""
     method = find(name)
-    return (*method.targets, *method.learns_from)
+    return (*method.targets, *_more(method).learns_from)
 
 
 def reader_of(name: str, data: TrainingData) -> Any:
@@ -52,7 +58,7 @@ def reader_of(name: str, data: TrainingData) -> Any:
 
 def choose_reader(reader: Any, missing: Callable[[Iterable[str]], object]) -> Any:
     """A detector or probe, which reads other columns instead where those alone are not missing."""
-    other = reader.otherwise
+    other = _more(reader).otherwise
     if other is None or not missing(reader.columns) or missing(other.columns):
         return reader
     return other
@@ -72,7 +78,8 @@ def columns_with(config: Config, name: str, reader: Any) -> tuple[str, ...]:
 
 def optional_to_score(reader: Reader | type[Reader]) -> list[str]:
     """Columns that a method scores from where they are there."""
-    return [role for role in reader.optional if role not in reader.learns_from]
+    more = _more(reader)
+    return [role for role in more.optional if role not in more.learns_from]
 
 
 def settings_for(name: str, config: Config) -> dict[str, object]:

@@ -106,10 +106,11 @@ class LiveMethods:
 
     def layers_of(self, name: str) -> list[int]:
         """The layers of its first column that a method reads."""
-        positions = find(name).layers_read
+        method: Any = find(name)
+        positions = method.layers_read
         if name in DETECTORS:
             positions = self.detectors(name)[0].layers_read
-        elif find(name).by_layer:
+        elif method.by_layer:
             fitted: Any = load_probe(name, self.models)
             positions = [fitted.alternative]
         return self.numbers if positions is None else [self.numbers[i] for i in positions]

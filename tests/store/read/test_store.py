@@ -270,6 +270,8 @@ def test_a_missing_value_is_refused(tmp_path):
     writer = StoreWriter.create(tmp_path / "s.zarr", SCHEMA)
     with pytest.raises(SchemaError, match=r"found none for \['hidden_states'"):
         writer.append("a", {"tokens": []})
+    with pytest.raises(SchemaError, match="expected columns of the schema, found 1"):
+        writer.append("a", [1])
     writer.close()
 
 

@@ -41,14 +41,15 @@ def closer_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def closer(browser, closer_path, tmp_path_factory, serve):
-    """Opens a state of that store's page, with a run of two detectors and a probe of layers, and a
-    score without a threshold, which one row lacks and which is infinite in one of label 1."""
+    """Opens a state of that store's page, with a run of two detectors and a probe of layers (some
+    are none), and a score without a threshold, which one row lacks and which is infinite in one of
+    label 1."""
     free = [*map(str, range(12))]
     free[2], free[9] = "", "inf"
     lines = [[f"trace-{i:02}", "test", i / 12, 1 - i / 12, free[i]] for i in range(12)]
     header = ["trace_id", "split", "gvae", "probe", "free"]
     run = write_run(tmp_path_factory.mktemp("runs") / "closer", header, lines)
-    layers = {"layers": [1, 2, 3], "layer_val_auroc": [0.5, None, 0.875]}
+    layers = {"layers": [1, 2, "b", None, 3], "layer_val_auroc": [0.5, None, 0.6, 0.7, 0.875]}
     models = {name: {"test": {"threshold": 0.5}} for name in ("gvae", "probe")}
     models["probe"] |= layers
     (run / "results.json").write_text(json.dumps({"models": models}))

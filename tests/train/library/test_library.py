@@ -273,6 +273,37 @@ def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
         other.save(saved)
 
 
+PARTS = """
+import torch
+from models import Detector, Outputs
+
+class ByLayer(Detector):
+    columns = ("hs_last",)
+
+    def __init__(self, hidden_size, n_layers):
+        super().__init__()
+        self.optional = torch.nn.Linear(hidden_size, 1)
+        self.by_layer = torch.nn.ModuleList([self.optional for _ in range(n_layers)])
+        self.otherwise = torch.nn.Parameter(torch.zeros(1))
+        self.register_buffer("learns_from", torch.ones(1))
+
+    def encode(self, batch):
+        return batch.fixed("hs_last").float()
+
+    def classify(self, states):
+        logits = [part(states[:, i]).squeeze(1) for i, part in enumerate(self.by_layer)]
+        return Outputs(sum(logits) * self.learns_from + self.otherwise)
+"""
+
+
+def test_parts_of_an_own_detector_have_names_of_its_own(store_path, tmp_path):
+    """Also those of what probes have."""
+    file = tmp_path / "own.py"
+    file.write_text(PARTS)
+    run = fit_detectors(store_path, f"{file}:ByLayer", baselines=False, **SETTINGS)
+    assert list(run.score(store_path)) == ["by_layer"]
+
+
 def test_a_method_from_a_file_is_not_exported(store_path, tmp_path):
     """Its code would not be in the file."""
     file = tmp_path / "own.py"
