@@ -118,10 +118,19 @@ def describe_fit(
     if probe.alternatives:
         facts.alternative = probe.alternatives[fitted.alternative]
     elif n_alternatives > 1:
-        facts.layers = data.layers_or_count(probe.columns[0], n_alternatives)
+        facts.layers = layers_of(probe, data, n_alternatives)
         facts.layer = facts.layers[fitted.alternative]
         facts.layer_val_auroc = list(fitted.val_auroc)
     return facts
+
+
+def layers_of(probe: Probe, data: TrainingData, n: int) -> list[int]:
+    """The layers that are the n alternatives of a probe, as the model numbers them; else 1 to n."""
+    role = probe.columns[0]
+    numbers = data.layers_or_count(role, n)
+    if probe.layers_read is None or not data.layer_numbers(role):
+        return numbers
+    return [numbers[position] for position in probe.layers_read]
 
 
 def count_imputed(features: Features, probe: Probe) -> int:

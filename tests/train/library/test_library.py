@@ -304,6 +304,21 @@ def test_parts_of_an_own_detector_have_names_of_its_own(store_path, tmp_path):
     assert list(run.score(store_path)) == ["by_layer"]
 
 
+def test_the_layer_of_an_own_probe_is_one_that_it_reads(store_path, tmp_path):
+    """Of some layers alone; the report draws them."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from models import Probe\n"
+        "NORM = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float().norm(dim=2, "
+        "keepdim=True), layers_read=(1, 2))\n"
+    )
+    run = fit_detectors(store_path, f"{file}:NORM", baselines=False, **SETTINGS)
+    entry = run.results.models["norm"]
+    assert entry.layers == TraceStore.open(store_path).layers("hs_last")[1:3]
+    assert entry.layer == entry.layers[int(np.argmax(entry.layer_val_auroc))]
+    run.save(tmp_path / "run")
+
+
 def test_a_method_from_a_file_is_not_exported(store_path, tmp_path):
     """Its code would not be in the file."""
     file = tmp_path / "own.py"
