@@ -87,6 +87,7 @@ JOBS = (
     Job("remote", needs=("obstore", "nginx")),
     Job("mirrored", needs=("obstore", "nginx")),
     Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),
+    Job("remote", ("--tls",), "remote_tls", ("obstore", "nginx")),
     Job("extraction", needs=("transformers",)),
     Job("watch", needs=("transformers",)),
     Job("graphs"),

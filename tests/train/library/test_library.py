@@ -304,7 +304,7 @@ def test_parts_of_an_own_detector_have_names_of_its_own(store_path, tmp_path):
     assert list(run.score(store_path)) == ["by_layer"]
 
 
-def test_the_layer_of_an_own_probe_is_one_that_it_reads(store_path, tmp_path):
+def test_the_layer_of_an_own_probe_is_one_that_it_reads(example_store, tmp_path):
     """Of some layers alone; the report draws them."""
     file = tmp_path / "own.py"
     file.write_text(
@@ -312,9 +312,9 @@ def test_the_layer_of_an_own_probe_is_one_that_it_reads(store_path, tmp_path):
         "NORM = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float().norm(dim=2, "
         "keepdim=True), layers_read=(1, 2))\n"
     )
-    run = fit_detectors(store_path, f"{file}:NORM", baselines=False, **SETTINGS)
+    run = fit_detectors(example_store.path, f"{file}:NORM", baselines=False, **SETTINGS)
     entry = run.results.models["norm"]
-    assert entry.layers == TraceStore.open(store_path).layers("hs_last")[1:3]
+    assert entry.layers == example_store.layers("hs_last")[1:3]
     assert entry.layer == entry.layers[int(np.argmax(entry.layer_val_auroc))]
     run.save(tmp_path / "run")
 
