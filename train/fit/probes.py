@@ -128,7 +128,7 @@ def layers_of(probe: Probe, data: TrainingData, n: int) -> list[int]:
     """The layers that are the n alternatives of a probe, as the model numbers them; else 1 to n."""
     role = probe.columns[0]
     numbers = data.layers_or_count(role, n)
-    if probe.layers_read is None or not data.layer_numbers(role):
+    if len(numbers) == n or probe.layers_read is None:
         return numbers
     return [numbers[position] for position in probe.layers_read]
 

@@ -304,17 +304,18 @@ def test_parts_of_an_own_detector_have_names_of_its_own(store_path, tmp_path):
     assert list(run.score(store_path)) == ["by_layer"]
 
 
-def test_the_layer_of_an_own_probe_is_one_that_it_reads(example_store, tmp_path):
-    """Of some layers alone; the report draws them."""
+@pytest.mark.parametrize("options, layers", [("", slice(1, 3)), ("by_layer=True", slice(None))])
+def test_the_layer_of_an_own_probe_is_one_that_it_reads(example_store, tmp_path, options, layers):
+    """Of some layers alone, or of each in its turn; the report draws them."""
     file = tmp_path / "own.py"
     file.write_text(
         "from models import Probe\n"
-        "NORM = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float().norm(dim=2, "
-        "keepdim=True), layers_read=(1, 2))\n"
+        "STATES = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float(), "
+        f"layers_read=(1, 2), {options})\n"
     )
-    run = fit_detectors(example_store.path, f"{file}:NORM", baselines=False, **SETTINGS)
-    entry = run.results.models["norm"]
-    assert entry.layers == example_store.layers("hs_last")[1:3]
+    run = fit_detectors(example_store.path, f"{file}:STATES", baselines=False, **SETTINGS)
+    entry = run.results.models["states"]
+    assert entry.layers == example_store.layers("hs_last")[layers]
     assert entry.layer == entry.layers[int(np.argmax(entry.layer_val_auroc))]
     run.save(tmp_path / "run")
 
