@@ -119,7 +119,8 @@ def describe_run(run: Run, number: int, uuid: str) -> dict[str, Any]:
     known = {"name": run.name, "path": shlex.quote(str(run.path)), "layers": run.layers}
     is_there = (run.path / REPORT).is_file()
     report = f"/runs/{number}/{REPORT}" if is_there else None
-    is_foreign = bool(run.store_uuids) and uuid not in run.store_uuids
+    trained_on = run.store_uuids
+    is_foreign = bool(trained_on) and uuid not in trained_on
     return known | {"is_foreign": is_foreign, "report": report}
 
 

@@ -191,9 +191,7 @@ class StoreWriter:
 
     def __contains__(self, trace_id: str) -> bool:
         """Whether a row has this id, the uncommitted ones included."""
-        if trace_id in self._new_ids:
-            return True
-        return len(self._committed) > 0 and trace_id in self._committed  # hashing takes 3 us
+        return trace_id in self._new_ids or trace_id in self._committed
 
     def append(self, trace_id: str, row: Row) -> None:
         """Add one row, or nothing if anything about it is wrong; it may commit (see the class).

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 
 from store.reports import say
 from store.traces.question_split import SPLITS
@@ -265,18 +266,24 @@ def build_results(
         machine=describe_machine(trainer.fabric),
         remarks=[*find_remarks(data), *(run.warning for run in runs if run.warning is not None)],
     )
-    if not missing_columns(data, ["score"]):  # the number that labels derive from
-        truth = data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
-        # of 0 and 1 every cut gives the same labels
-        if len(np.unique(truth[~np.isnan(truth)])) > 2:
-            results.label_sensitivity = [
-                label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
-            ]
+    truth = read_truth(data)
+    # of 0 and 1 every cut gives the same labels
+    if truth is not None and len(np.unique(truth[~np.isnan(truth)])) > 2:
+        results.label_sensitivity = [
+            label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
+        ]
     config = data.config
     if config.label_noise is not None or config.second_label is not None:
         second = read_second_labels(data.store, config.second_label, data.splits.test)
         results.label_noise = measure_label_noise(frame.test, config.label_noise, second)
     return results
+
+
+def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
+    """The column `score` of the test split (n_test,), which labels derive from; None without it."""
+    if missing_columns(data, ["score"]):
+        return None
+    return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
 def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> Strata | None:
