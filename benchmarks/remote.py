@@ -34,7 +34,6 @@ from benchmarks.peers import lance_copy, litdata_copy
 from benchmarks.program import fail, installed, needs_extra
 from benchmarks.tables import finish, ratio_to, ratios
 from store import TraceStore
-from store.read.arrays.item_location import locate
 
 BUCKET = "traces"
 SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (*MEGABYTE_ROWS, 16)}
@@ -229,7 +228,7 @@ def chunk_ranges(store: TraceStore, flat: FlatCopy) -> list[list[tuple[str, int,
 
     return [
         list(map(of_place, *map(np.ndarray.tolist, located)))
-        for located in locate(array.array, starts, stops, np.arange(len(flat) + 1))
+        for located in array.locate(starts, stops, np.arange(len(flat) + 1))
     ]
 
 

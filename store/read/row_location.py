@@ -13,7 +13,7 @@ import numpy as np
 from store.errors import CorruptError
 from store.format.ranges import packed_offsets
 from store.read.arrays.array import Array
-from store.read.arrays.item_location import Located, NextUse, locate, pairs
+from store.read.arrays.item_location import Located, NextUse, pairs
 from store.read.arrays.shard import RESTORE
 from store.read.plan import ReadPlan, Span, slice_ranges
 from store.read.token_choice import FoundTokens
@@ -163,7 +163,7 @@ def locate_rows(
         if span.axis is not None and not plan.is_of_tokens(span)
     }
     places = {
-        part.name: locate(array_of(part.name).array, *ranges[part.span], cuts)
+        part.name: array_of(part.name).locate(*ranges[part.span], cuts)
         for part in plan.parts
         if part.span in offsets
     }

@@ -29,6 +29,12 @@ class Array:
         self.segments = array.segments
         self.sums = sums
 
+    @property
+    def n_together(self) -> int | None:
+        """Places that lie together, of a shard or a chunk: ranges are cut where they end; None: the
+        ranges of a read stay whole."""
+        return None
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`, read-only."""
         copied = self.read_ranges(np.array([start]), np.array([stop]))
@@ -49,8 +55,12 @@ class Array:
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
-        (located,) = locate(self.array, starts, stops, np.array([0, len(starts)]))
+        (located,) = self.locate(starts, stops, np.array([0, len(starts)]))
         return self.read_located(located, select, options)
+
+    def locate(self, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray) -> list[Located]:
+        """Where the items of several reads are; see `item_location.locate`."""
+        return locate(self.array, starts, stops, cuts, self.n_together)
 
     def read_located(
         self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT

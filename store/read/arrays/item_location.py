@@ -11,12 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.format.layout import ArrayLayout
 from store.format.ranges import cut_ranges, join_ranges, packed_offsets
 from store.format.segments import Segments
 
 __all__ = [
-    "ChunkParts",
     "Located",
     "NextUse",
     "Part",
@@ -34,40 +32,26 @@ of this read; all `(n,)`."""
 
 
 class Located(NamedTuple):
-    """The ranges of places that one read copies, int64 `(n,)`, and the shard of each, where every
-    range lies in one; None: not known."""
+    """The ranges of places that one read copies, int64 `(n,)`, and the number of the shard, or of
+    the chunk, that each lies in; None: they are not cut where one ends."""
 
     starts: np.ndarray
     stops: np.ndarray
-    shards: np.ndarray | None = None
-
-
-class ChunkParts(NamedTuple):
-    """The ranges of places that one read copies, cut where a chunk ends: chunks, counted through
-    all shards, and starts and stops inside them; int64 `(n,)`."""
-
-    chunks: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-
-    @classmethod
-    def of_places(cls, layout: ArrayLayout, starts: np.ndarray, stops: np.ndarray) -> "ChunkParts":
-        """The parts of ranges of places, in their order; empty ones vanish."""
-        is_filled = stops > starts
-        if not is_filled.all():
-            starts, stops = starts[is_filled], stops[is_filled]
-        _, starts, stops, chunks = cut_ranges(starts, stops, layout.chunk_items)
-        bases = chunks * layout.chunk_items
-        return cls(chunks, starts - bases, stops - bases)
+    numbers: np.ndarray | None = None
 
 
 def locate(
-    array: StoredArray, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
+    array: StoredArray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    cuts: np.ndarray,
+    n_together: int | None,
 ) -> list[Located]:
-    """Where the items of several reads are, found at once; of a raw array, cut where a shard ends.
+    """Where the items of several reads are, found at once.
 
     Starts and stops are the item ranges of all reads, int64 `(n,)`; the i-th read has those from
-    `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`.
+    `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`. Ranges are cut where `n_together` places, of
+    a shard or a chunk, end; None: they stay whole.
     """
     if array.segments is not None:
         split = array.segments.split
@@ -76,14 +60,12 @@ def locate(
             counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
             cuts = np.cumsum([0, *counts])
         starts, stops = places
-    layout = array.layout
-    # chunks of a compressed array are looked up one by one: its ranges stay whole
-    if layout.codec is not None:
+    if n_together is None:
         return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
-    owners, starts, stops, shards = cut_ranges(starts, stops, layout.shard_items)
+    owners, starts, stops, numbers = cut_ranges(starts, stops, n_together)
     if owners is not None:
         cuts = owners.searchsorted(cuts)
-    return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
+    return [Located(starts[a:b], stops[a:b], numbers[a:b]) for a, b in pairs(cuts)]
 
 
 class Piece(NamedTuple):

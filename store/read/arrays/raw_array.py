@@ -20,7 +20,7 @@ from store.read.arrays.copies import (
 )
 from store.read.arrays.file_array import FileArray
 from store.read.arrays.file_reads import FileRange, FileReads
-from store.read.arrays.item_location import ChunkParts, Located, Piece, plan_pieces
+from store.read.arrays.item_location import Located, Piece, plan_pieces
 from store.read.arrays.mapped_shards import MappedShards
 from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ItemSlices, ReadOptions
 from store.read.arrays.shard import RawShard
@@ -45,6 +45,11 @@ class RawArray(FileArray[RawShard]):
     """
 
     shard_type = RawShard
+
+    @property
+    def n_together(self) -> int:
+        """See `Array`: those of a shard."""
+        return self.layout.shard_items
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
@@ -148,25 +153,23 @@ class RawArray(FileArray[RawShard]):
             options.threads.run(work, plan_copies(firsts, sizes), n_bytes)
         return out
 
-    def read_chunks(
+    def read_at(
         self,
-        parts: ChunkParts,
+        counts: np.ndarray,
         positions: np.ndarray,
         memory: np.ndarray,
         select: ItemSlices = (),
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
-        """As `read_located`, of chunks that are somewhere else than in shards.
+        """As `read_located`, of items that are somewhere else than in shards.
 
-        The chunk of each part begins at `positions`, int64 `(n_planes, n)`, in `memory`, uint8, in
-        each selected plane.
+        Of each range there are `counts` items, int64 `(n,)`, which begin at `positions`, int64
+        `(n_planes, n)`, in `memory`, uint8, in each selected plane.
         """
         layout = self.layout
-        counts = parts.stops - parts.starts
         n_items = int(counts.sum())
         if layout.n_planes == 1 and not select and n_items:
-            firsts = positions[0] + parts.starts * layout.item_bytes
-            firsts, stops = join_ranges(firsts, firsts + counts * layout.item_bytes)
+            firsts, stops = join_ranges(positions[0], positions[0] + counts * layout.item_bytes)
             ends = np.full(len(firsts), len(memory))
             n_bytes = n_items * layout.item_bytes
             ranges = ByteRanges(memory, firsts, stops - firsts, ends)
@@ -174,17 +177,17 @@ class RawArray(FileArray[RawShard]):
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         selected = (slice(None), *self.unsplit(select))
         ats = np.cumsum(counts) - counts
+        stops = positions + counts * layout.plane_item_bytes
         views = self.views_of_planes(out, select)
-        for (_, view), of_plane in zip(views, positions, strict=True):
-            fields = (of_plane, parts.starts, parts.stops, ats, ats + counts)
+        for (_, view), *of_plane in zip(views, positions, stops, strict=True):
 
             def copy(some: list, view: np.ndarray = view) -> None:
-                for position, start, stop, at, end in some:
-                    data = memory[position : position + layout.chunk_bytes].view(layout.dtype)
-                    items = data.reshape(layout.chunk_items, *layout.plane_item_shape)
-                    np.copyto(view[at:end], items[start:stop][selected])
+                for first, stop, at, end in some:
+                    items = memory[first:stop].view(layout.dtype)
+                    items = items.reshape(end - at, *layout.plane_item_shape)
+                    np.copyto(view[at:end], items[selected])
 
-            columns = map(np.ndarray.tolist, fields)
+            columns = map(np.ndarray.tolist, (*of_plane, ats, ats + counts))
             options.threads.run(copy, list(zip(*columns, strict=True)), view.nbytes)
         return out
 

@@ -16,7 +16,7 @@ from store.format.contents import StoredArray
 from store.format.ranges import chunks_touched, count_touched, cut_ranges, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
-from store.read.arrays.item_location import ChunkParts, Located
+from store.read.arrays.item_location import Located
 from store.read.arrays.raw_array import RawArray
 from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.directory import StoreDirectory
@@ -45,10 +45,9 @@ class TooMany(Exception):
 
 
 class Wanted(NamedTuple):
-    """What one read copies: ranges of places, int64 `(n,)`, and what of their items."""
+    """What one read copies, and what of the items. Of a raw array each range is of one chunk."""
 
-    starts: np.ndarray
-    stops: np.ndarray
+    located: Located
     planes: np.ndarray
     select: ItemSlices
     options: ReadOptions
@@ -80,11 +79,16 @@ class MirroredArray(Array):
         self._is_doubted = np.ones(n_cells(array), bool) if is_checked else None
         self._is_announced = False
 
+    @property
+    def n_together(self) -> int | None:
+        """See `Array`: those of a chunk; chunks of a compressed array are looked up one by one."""
+        return self.layout.chunk_items if self.layout.codec is None else None
+
     def read_located(
         self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`: always a copy, as what is in a slot changes."""
-        wanted = Wanted(*located[:2], self.planes(select).ravel(), select, options)
+        wanted = Wanted(located, self.planes(select).ravel(), select, options)
         found = self._attempt(*self._reading(wanted))
         if found is not None:
             self.mirror.hits += 1
@@ -93,7 +97,7 @@ class MirroredArray(Array):
 
     def _read_portions(self, wanted: Wanted) -> np.ndarray:
         """Read so much at a time as the cache has room for, which may become less meanwhile."""
-        starts, stops, planes, select, options = wanted
+        (starts, stops, _), planes, select, options = wanted
         n_bytes = self.mirror.portion_bytes
         portions = list(plan_portions(self.array, starts, stops, len(planes), n_bytes))
         if len(portions) == 1:
@@ -106,23 +110,30 @@ class MirroredArray(Array):
         for firsts, lasts in portions:
             end = at + int((lasts - firsts).sum())
             into = options._replace(empty=_only(out[at:end]), required=True, next_use=None)
-            self._read_portions(Wanted(firsts, lasts, planes, select, into))
+            chunks = None if self.layout.codec else firsts // self.layout.chunk_items
+            self._read_portions(Wanted(Located(firsts, lasts, chunks), planes, select, into))
             at = end
         return out
 
     def _reading(self, wanted: Wanted) -> tuple[np.ndarray, Read]:
         """The cells that a read needs, and how they are read."""
-        starts, stops, planes, select, options = wanted
-        parts = ChunkParts.of_places(self.layout, starts, stops)
-        cells = cells_of_chunks(self.array, parts.chunks, planes)
+        located, planes, select, options = wanted
+        starts, stops, chunks = located
+        if chunks is None:
+            _, chunks = chunks_touched(starts, stops, self.layout.chunk_items)
+            cells = cells_of_chunks(self.array, chunks, planes)
+            return cells, lambda _: self._compressed.read_located(located, select, options)
+        is_filled = stops > starts
+        if not is_filled.all():
+            starts, stops, chunks = starts[is_filled], stops[is_filled], chunks[is_filled]
+        insides = (starts - chunks * self.layout.chunk_items) * self.layout.plane_item_bytes
 
         def read(seen: Seen) -> np.ndarray:
-            if self.layout.codec is None:
-                of_planes = seen.positions.reshape(len(planes), len(parts.chunks))
-                return self._raw.read_chunks(parts, of_planes, seen.state.memory, select, options)
-            return self._compressed.read_located(Located(starts, stops), select, options)
+            positions = seen.positions.reshape(len(planes), len(chunks)) + insides
+            memory = seen.state.memory
+            return self._raw.read_at(stops - starts, positions, memory, select, options)
 
-        return cells, read
+        return cells_of_chunks(self.array, chunks, planes), read
 
     def _fetch_cells(self, cells: np.ndarray, read: Read, *, alone: bool = False) -> np.ndarray:
         """What `read` makes of cells, asked for `alone` or, of a small array, with all others."""
@@ -197,8 +208,8 @@ class MirroredArray(Array):
         whole = np.array([start * n]), np.array([min(stop * n, self.array.n_places)])
         n_bytes = self.mirror.portion_bytes
         for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
-            parts = ChunkParts.of_places(self.layout, starts, stops)
-            cells = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
+            _, chunks = chunks_touched(starts, stops, n)
+            cells = np.unique(cells_of_chunks(self.array, chunks, wanted))
             fetch = partial(self._fetch_cells, cells, lambda seen: seen.positions, alone=True)
             try:
                 self._of_items(starts, stops, fetch)
