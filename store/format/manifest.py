@@ -197,18 +197,20 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _nothing_there(root: Path) -> str:
-    if not root.exists():
-        is_address = re.match(r"[a-zA-Z0-9+.-]+:/", str(root))
-        of_addresses = (
-            "an address; only s3://, gs://, az:// and https:// are read, and none is written"
+    expected = f"expected a trace store (a directory with {GROUP_FILE})"
+    address = re.fullmatch(r"([a-zA-Z0-9+.-]+):/(.*)", str(root))  # a path has lost a slash
+    if address is not None and not root.exists():
+        return (
+            f"{address[1]}://{address[2]}: {expected}, found an address; only s3://, gs://, az:// "
+            "and https:// are read, and none is written: pull it, and push what becomes of it"
         )
-        found = of_addresses if is_address else "no such path"
+    if not root.exists():
+        found = "no such path"
     elif root.is_file():
         found = "a file"
     else:
         found = f"no {GROUP_FILE} in it"
-    expected = f"a trace store (a directory with {GROUP_FILE})"
-    return f"{root}: expected {expected}, found {found}; check the path"
+    return f"{root}: {expected}, found {found}; check the path"
 
 
 def _parse(record: dict) -> Manifest:

@@ -165,7 +165,8 @@ EXPECTED = "expected s3://, gs:// or az://BUCKET/PATH, or https://HOST/PATH"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?(/[\w./~-]*)?", re.ASCII)
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?", re.ASCII)
+MAX_PORT = 65535
 _PART = re.compile(r"[^/?#%*\\\x00-\x1f\x7f]+")
 MAX_PATH = 512  # a key has at most 1024 bytes, and a store's own paths take some of them
 
@@ -206,9 +207,11 @@ def parse_url(url: str) -> Location:
             f"{EXPECTED}, found more than that, which is not shown; "
             "give credentials in the environment"
         )
-    is_host = found[1].lower() in ("http", "https") and _HOST.fullmatch(bucket)
-    if not is_host and not _BUCKET.fullmatch(bucket):
+    host = _HOST.fullmatch(bucket) if found[1].lower() in ("http", "https") else None
+    if host is None and not _BUCKET.fullmatch(bucket):
         raise SchemaError(f"{EXPECTED}, found the bucket {bucket!r:.80}")
+    if host is not None and int(host[3] or 0) > MAX_PORT:
+        raise SchemaError(f"{EXPECTED} with a port of at most {MAX_PORT}, found {host[3]}")
     parts = prefix.split("/") if prefix else []
     is_bad = any(not _PART.fullmatch(part) or set(part) <= {"."} for part in parts)
     if is_bad or len(prefix.encode(errors="replace")) > MAX_PATH:
@@ -222,7 +225,7 @@ def parse_url(url: str) -> Location:
 def check_endpoint(endpoint: str) -> None:
     """Raise SchemaError unless a text is the address of a server; what it is may be a secret."""
     found = _ENDPOINT.fullmatch(endpoint)
-    if found is None or int(found[3] or 0) > 65535:
+    if found is None or int(found[3] or 0) > MAX_PORT:
         raise SchemaError(
             "endpoint: expected http://HOST:PORT or https://HOST, found another text; check "
             "--endpoint, or the variable that names it"

@@ -10,6 +10,7 @@ from pathlib import Path
 from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 
 __all__ = [
+    "FULL",
     "ConflictError",
     "NoBucketError",
     "TransientFault",
@@ -17,6 +18,7 @@ __all__ = [
     "fault_of",
 ]
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 _ROLE = re.compile(r"https?://\S+/latest/(api/token|meta-data)")  # who tells of a machine's role
@@ -163,7 +165,7 @@ def _first(pattern: re.Pattern, text: str) -> str:
 def disk_fault(cache_dir: Path, error: OSError) -> StoreError:
     """The error for readers whose chunks could not be written into the cache directory."""
     cure = "see whether it can be written"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         cure = "free some space there, or give the cache fewer bytes"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
         cure = "raise the limit of open files (ulimit -n)"

@@ -123,6 +123,7 @@ def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
         "traces.zarr",
         "ftp://host/bucket",
         "http://host:port/x",
+        "https://host:99999/x",
         "s3://",
         "s3://bucket/../x",
         "s3://bucket/a//b",

@@ -16,6 +16,7 @@ from store.remote.cache.fetcher.fetched_store import INDEX_DIR, FetchedStore, is
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.cache.location import SLAB_FILE, STORES_DIR
+from store.remote.objects.faults import FULL
 
 __all__ = ["BASE_BYTES", "Inventory", "choose_victims"]
 
@@ -40,7 +41,13 @@ class Inventory:
         self._open_folders: set[Path] = set()
         self._jobs: set[Job] = set()  # that have slots
         self.slab = Slab(directory / SLAB_FILE)
-        self._adopt()
+        try:
+            self._adopt()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._drop_all()  # what is left fills the disk, or others do
+            self._adopt()
 
     @property
     def file_bytes(self) -> int:
@@ -71,6 +78,13 @@ class Inventory:
             self.folders[folder] = sum(path.stat().st_blocks * 512 for path in files)
         self._drop_overlaps()
         self.resize(self.limit)
+
+    def _drop_all(self) -> None:
+        """Give back what earlier processes have left; readers see it by the names of indexes."""
+        shutil.rmtree(self.directory / STORES_DIR)
+        self.slab.punch(0, self.slab.file_bytes)
+        self.indexes = {}
+        self.folders = {}
 
     def _drop_overlaps(self) -> None:
         """Forget chunks whose slots are another's as well, or beyond the file: a node went down."""

@@ -21,6 +21,7 @@ from store.check.verify import verify_store
 from store.remote.cache.chunk_index import BLOCK
 from store.remote.cache.fetcher import slab
 from store.remote.cache.fetcher.slab import Slab
+from store.remote.cache.location import SLAB_FILE
 from store.remote.cache.reader import chunks, mirrored_array
 from store.transform.merge import merge_stores
 
@@ -197,6 +198,25 @@ def test_a_slab_that_cannot_grow_is_named_and_loses_no_slot(node, rows, monkeypa
             with pytest.raises(StoreError, match="quota"):
                 store.read([9], ["states"])
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+        assert_no_slot_is_lost(server)
+
+
+def test_what_has_filled_the_disk_is_given_up(node, rows, monkeypatch):
+    """Where a process that comes later has no room for its first file."""
+    with node.running():
+        node.open().read(range(N_ROWS))
+    file = node.cache_dir / SLAB_FILE
+    filled = file.stat().st_blocks
+    fallocate = os.posix_fallocate
+
+    def full(fd, start, n_bytes):
+        if file.stat().st_blocks >= filled:
+            raise OSError(28, "No space left on device")
+        fallocate(fd, start, n_bytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with node.running() as server:
+        assert_batch(node.open().read(range(N_ROWS)), [row for _, row in rows])
         assert_no_slot_is_lost(server)
 
 
