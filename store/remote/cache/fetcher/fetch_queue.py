@@ -21,7 +21,7 @@ import numpy as np
 from store.errors import StoreError, UnreachableError
 from store.remote.cache.fetcher.fetched_column import FetchedColumn, Job
 from store.remote.cache.fetcher.inventory import Inventory
-from store.remote.cache.fetcher.use_times import Uses
+from store.remote.cache.fetcher.use_times import Reader, Uses
 from store.remote.objects.faults import disk_fault
 
 __all__ = ["FetchQueue", "Ticket"]
@@ -32,7 +32,10 @@ JOBS_AT_ONCE = 64
 BYTES_AT_ONCE = 256 * 1024 * 1024
 POLL_S = 0.25
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
-PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
+# of the limit: a use is over so far behind the reader that announced it, and so far behind the one
+# that is first: who stands still does not keep its chunks for ever
+PAST_SHARE = 1 / 64
+APART_SHARE = 1 / 2
 # of the limit, for chunks that were fetched ahead and are not read yet: where none of those that
 # are announced are here already, and where most are, which would go for them
 AHEAD_SHARES = 0.75, 0.1
@@ -54,15 +57,12 @@ class Ticket:
 
 @dataclass(order=True)
 class Want:
-    """Announced uses, ordered by when the `first` is.
-
-    `is_wanted` says whether who announced them still reads.
-    """
+    """Uses that a reader announced, ordered by when the `first` is."""
 
     first: float
     column: FetchedColumn = field(compare=False)
     uses: Uses = field(compare=False)
-    is_wanted: Callable[[], bool] = field(compare=False)
+    reader: Reader = field(compare=False)
     tie: int = field(default_factory=count().__next__)
 
     def missing(self) -> np.ndarray:
@@ -243,38 +243,45 @@ class FetchQueue:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def start_clock(self, position: float) -> float:
-        """What a reader adds to its own times, whose now is `position`, to have those of here.
+    def join(self, position: float) -> Reader:
+        """A reader whose own time is `position`, in step with those that are here.
 
-        The same as the reader before it where it seems to go on: what that said of later epochs
-        holds.
+        Its times are those of the reader before it where it seems to go on: what that said of later
+        epochs holds.
         """
         if not self._past <= position + self._offset <= self.clock + self.inventory.limit:
             self._offset = self.clock - position
-        return self._offset
+        return Reader(self._offset, position + self._offset)
 
-    def want(
-        self, column: FetchedColumn, uses: Uses, now: float, is_wanted: Callable[[], bool]
-    ) -> None:
-        """Have cells fetched that will be needed.
+    def want(self, column: FetchedColumn, uses: Uses, now: float, reader: Reader) -> None:
+        """Have cells fetched that will be needed, by a reader whose own time is `now`.
 
-        `now` is the time of the reader; `is_wanted` says whether it still reads.
+        A reader that others have left far behind keeps step with them from now on.
         """
         if not len(uses.cells):
             return
-        self._move_clock(now)
+        if self.clock - now - reader.offset > APART_SHARE / 2 * self.inventory.limit:
+            reader.offset = self.clock - now
+        reader.now = now + reader.offset
+        uses = Uses(uses.cells, uses.when + reader.offset, uses.again + reader.offset)
+        self._move_clock(reader.now)
         most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
         found = float(column.index.are_here(uses.cells).mean())
         self._found_share += (1 - MEMORY) * (found - self._found_share)
-        column.index.times.announce(uses, self.clock)
-        for want in _cut_wants(column, uses, most_bytes, is_wanted):
+        column.index.times.announce(reader, uses, self.clock)
+        for want in _cut_wants(column, uses, most_bytes, reader):
             heappush(self._wants, want)
         self.tell_of_room()
 
     @property
     def _past(self) -> float:
-        """What was announced for before this has been read."""
-        return self.clock - PAST_SHARE * self.inventory.limit
+        """What any reader announced for before this is over."""
+        return self.clock - APART_SHARE * self.inventory.limit
+
+    def _past_of(self, reader: Reader) -> float:
+        """What a reader announced for before this is over."""
+        own = reader.now - PAST_SHARE * self.inventory.limit
+        return max(own, self._past) if reader.is_alive else np.inf
 
     @property
     def _ahead_bytes(self) -> float:
@@ -286,7 +293,7 @@ class FetchQueue:
         """Note how far readers are, and which uses are over."""
         self.clock = max(self.clock, now)
         for index in self.inventory.open_indexes:
-            index.times.end_before(self._past)
+            index.times.end_before(self._past_of)
 
     def stats(self) -> dict[str, int]:
         """The counts, the bytes that had to go, and those that the cache takes now."""
@@ -304,7 +311,7 @@ class FetchQueue:
         """Make jobs of what is announced and needed first, once its shards are open."""
         while self._wants:
             want = heappop(self._wants)
-            if not want.is_wanted():
+            if not want.reader.is_alive:
                 continue
             closed = want.column.closed_shards(want.uses.cells)
             if closed:
@@ -349,11 +356,11 @@ class FetchQueue:
 
 
 def _cut_wants(
-    column: FetchedColumn, uses: Uses, most_bytes: int, is_wanted: Callable[[], bool]
+    column: FetchedColumn, uses: Uses, most_bytes: int, reader: Reader
 ) -> Iterator[Want]:
     """What is announced, each of a few chunks."""
     uses = uses.in_order()
     n = max(1, most_bytes // column.layout.chunk_bytes)
     for first in range(0, len(uses.cells), n):
         part = uses.part(slice(first, first + n))
-        yield Want(float(part.when[0]), column, part, is_wanted)
+        yield Want(float(part.when[0]), column, part, reader)

@@ -24,7 +24,7 @@ from store.remote.cache.fetcher.fetch_queue import FetchQueue, Ticket
 from store.remote.cache.fetcher.fetched_column import FetchedColumn
 from store.remote.cache.fetcher.fetched_store import FetchedStore, state_digest
 from store.remote.cache.fetcher.inventory import BASE_BYTES, Inventory
-from store.remote.cache.fetcher.use_times import Uses
+from store.remote.cache.fetcher.use_times import Reader, Uses
 from store.remote.cache.location import SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.cache.messages import PROTOCOL, pack, receive_from
 from store.remote.objects.address import source_name
@@ -207,10 +207,9 @@ class _Session:
         self.reader = reader
         self.writer = writer
         self.limit: int | None = None
-        self.is_alive = True
         self.store: FetchedStore | None = None
         self.ticket: Ticket | None = None
-        self.offset: float | None = None
+        self.announcer: Reader | None = None  # once it has announced something
 
     async def run(self) -> None:
         """Answer until the reader has gone."""
@@ -232,7 +231,8 @@ class _Session:
             self._end()
 
     def _end(self) -> None:
-        self.is_alive = False
+        if self.announcer is not None:
+            self.announcer.is_alive = False
         self._release()
         self.writer.close()
         self.server.sessions.remove(self)
@@ -334,10 +334,8 @@ class _Session:
         n = len(column.index.words)
         if len(cells) and not (cells.min() >= 0 and cells.max() < n):
             raise ValueError(f"expected cells from 0 to {n}, found others")
-        if self.offset is None:
-            self.offset = self.queue.start_clock(now)
-        uses = Uses(cells, when + self.offset, again + self.offset)
-        self.queue.want(column, uses, now + self.offset, lambda: self.is_alive)
+        self.announcer = self.announcer or self.queue.join(now)
+        self.queue.want(column, Uses(cells, when, again), now, self.announcer)
 
 
 def _left_group(folder: Path, name: str, url: str) -> bytes:

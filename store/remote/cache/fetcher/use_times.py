@@ -5,13 +5,15 @@ Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not kn
 later than all others, and the least recently used of those goes first.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from store.remote.cache.messages import UNKNOWN
 
-__all__ = ["NO_READER", "UseTimes", "Uses"]
+__all__ = ["NO_READER", "Reader", "UseTimes", "Uses"]
 
 NO_READER = 2 * UNKNOWN  # of the chunks of a store that no reader has open
 
@@ -33,6 +35,21 @@ class Uses(NamedTuple):
         return self.part(np.argsort(self.when, kind="stable"))
 
 
+NOTHING = Uses(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+
+@dataclass(eq=False)
+class Reader:
+    """Who announces: what is added to its own times, and how far it is.
+
+    It `is_alive` until its connection ends.
+    """
+
+    offset: float
+    now: float
+    is_alive: bool = True
+
+
 class UseTimes:
     """When the chunks of an array are needed, whose `sizes` are uint32 `(n_cells,)`.
 
@@ -41,7 +58,7 @@ class UseTimes:
     next_use
         float64 `(n_cells,)`: when a chunk is needed; 0: not announced.
     announced
-        Uses that are not over, the first before others.
+        Uses that are not over, of each reader the first before others.
     ahead_bytes
         Of the chunks that were fetched for a use that is not over.
     """
@@ -49,28 +66,31 @@ class UseTimes:
     def __init__(self, sizes: np.ndarray) -> None:
         self.sizes = sizes
         self.next_use = np.zeros(len(sizes))
-        self.announced = Uses(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        self.announced: dict[Reader, Uses] = {}
         self.ahead_bytes = 0
         self._is_ahead = np.zeros(len(sizes), bool)
 
-    def announce(self, uses: Uses, clock: float) -> None:
-        """Note uses; those of a chunk that were to come before stay."""
+    def announce(self, reader: Reader, uses: Uses, clock: float) -> None:
+        """Note uses of a reader; those of a chunk that were to come before stay."""
         known = self.next_use[uses.cells]
         is_sooner = (known >= clock) & (known < uses.when)
         self.next_use[uses.cells] = np.where(is_sooner, known, uses.when)
-        both = zip(self.announced, uses, strict=True)
-        self.announced = Uses(*map(np.concatenate, both)).in_order()
+        both = zip(self.announced.get(reader, NOTHING), uses, strict=True)
+        self.announced[reader] = Uses(*map(np.concatenate, both)).in_order()
 
-    def end_before(self, past: float) -> None:
-        """Take uses that were announced for before `past` as over: most reads are not reported."""
-        self._end(self.announced.when < past)
+    def end_before(self, past_of: Callable[[Reader], float]) -> None:
+        """Take uses before what is past of their reader as over: most reads are not reported."""
+        for reader, uses in list(self.announced.items()):
+            self._end(reader, uses.when < past_of(reader))
 
     def note_read(self, cells: np.ndarray, now: float, tick: float, *, is_announced: bool) -> None:
         """Cells have been read, at a tick: if it was announced, the first use of each is over."""
-        if is_announced:
-            uses = self.announced
+        rest = cells if is_announced else cells[:0]
+        for reader, uses in list(self.announced.items()):
             is_first = uses.when <= self.next_use[uses.cells]
-            self._end(is_first & np.isin(uses.cells, cells))
+            is_over = is_first & np.isin(uses.cells, rest)
+            self._end(reader, is_over)
+            rest = np.setdiff1d(rest, uses.cells[is_over])  # others will read them too
         use = self.next_use[cells]
         is_to_come = (use >= now) & (use < UNKNOWN / 2)
         # of those that nobody has announced, the least recently used is needed last
@@ -81,16 +101,19 @@ class UseTimes:
         uses = self.next_use[cells]
         return np.where(uses < past, UNKNOWN, uses)
 
-    def _end(self, is_over: np.ndarray) -> None:
-        over = self.announced.part(is_over)
+    def _end(self, reader: Reader, is_over: np.ndarray) -> None:
+        over = self.announced[reader].part(is_over)
         if not len(over.cells):
             return
-        self.announced = self.announced.part(~is_over)
+        self.announced[reader] = self.announced[reader].part(~is_over)
+        if is_over.all():
+            del self.announced[reader]
         is_next = self.next_use[over.cells] <= over.when
         self.next_use[over.cells[is_next]] = over.again[is_next]
         self.end_ahead(np.unique(over.cells))
-        rest = self.announced.part(slice(None, None, -1))  # the first of several is noted last
-        self.next_use[rest.cells] = np.minimum(self.next_use[rest.cells], rest.when)
+        for uses in self.announced.values():
+            rest = uses.part(slice(None, None, -1))  # the first of several is noted last
+            self.next_use[rest.cells] = np.minimum(self.next_use[rest.cells], rest.when)
 
     def begin_ahead(self, cells: np.ndarray) -> None:
         """Cells, each once, are fetched for announced uses."""

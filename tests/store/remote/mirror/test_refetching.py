@@ -3,6 +3,7 @@
 import heapq
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -102,3 +103,40 @@ def test_an_epoch_fetches_little_more_than_it_must(tmp_path, shared_chunks, shar
     slots = limit // (-(-CHUNK_BYTES // BLOCK) * BLOCK) // N_PLANES
     least = least_fetched(accesses, slots) * N_PLANES * CHUNK_BYTES
     assert fetched < 1.15 * least  # mostly 1.07 to 1.10; twice to 2.6 times as much without a bound
+
+
+@pytest.fixture(scope="module")
+def long_rows(tmp_path_factory):
+    """A store of rows that have nearly all of their chunks for themselves: 16 MB."""
+    rng = np.random.default_rng(0)
+    column = Column("float16", (512,), axis="tokens", chunk_items=16, shard_items=3200)
+    rows = [
+        (f"id{i}", {"states": np.zeros((n, 512), np.float16)})
+        for i, n in enumerate(rng.integers(20, 60, 400))
+    ]
+    return write_store(
+        tmp_path_factory.mktemp("remote") / "long.zarr", Schema({"states": column}), rows
+    )
+
+
+def fetched_by(node: Node, limit: int, seeds: list[int]) -> int:
+    """What readers fetch that read at once, each an epoch in an order of its own."""
+
+    def read(seed: int) -> None:
+        loader = TraceLoader(node.open(limit), ["states"], batch_size=8, shuffle=True, seed=seed)
+        assert sum(len(batch.rows) for batch in loader) == 400
+
+    node.prepare()
+    with node.running() as server, ThreadPoolExecutor(len(seeds)) as pool:
+        list(pool.map(read, seeds))
+        return server.queue.counts["fetched_bytes"]
+
+
+@pytest.mark.filterwarnings("ignore:.* would hold all")
+def test_readers_that_share_a_cache_fetch_less_than_apart(tmp_path, long_rows):
+    """What one has not read yet is not over because another is ahead."""
+    limit = 900_000
+    seeds = [1, 2, 3, 4]
+    apart = sum(fetched_by(Node(tmp_path / f"{n}", long_rows), limit, [n]) for n in seeds)
+    shared = fetched_by(Node(tmp_path / "shared", long_rows), 4 * limit, seeds)
+    assert shared < 0.95 * apart
