@@ -86,10 +86,11 @@ def test_a_read_gives_the_same_rows(path):
     assert_same(store.read([], arrays="numpy"), store.read([]))
 
 
-def test_rows_of_a_batch_are_packed_again(path):
-    batch = TraceStore.open(path).read(range(9), arrays="numpy")
+@pytest.mark.parametrize("n", [1, 9])
+def test_rows_of_a_batch_are_packed_again(path, n):
+    batch = TraceStore.open(path).read(range(n), arrays="numpy")
     again = Batch.from_rows(list(batch))
-    assert_same(again, TraceStore.open(path).read(range(9)))
+    assert_same(again, TraceStore.open(path).read(range(n)))
 
 
 def test_what_needs_tensors_says_so(path):

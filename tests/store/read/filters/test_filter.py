@@ -11,7 +11,7 @@ from store import NotFoundError, SchemaError, TraceStore
 from store.read.filters.completion import complete
 from store.read.filters.filter import MAX_LENGTH, filter_rows, parse_filter
 from store.read.filters.single_values import SingleValues
-from store.read.filters.text_search import equal_rows, find_rows, row_blocks
+from store.read.filters.text_search import count_characters, equal_rows, find_rows, row_blocks
 
 KINDS = {"label": "number", "score": "number", "exact": "number", "question": "text"}
 
@@ -249,6 +249,13 @@ def test_a_text_equals_itself_alone(text):
     offsets = np.cumsum([0, *map(len, encoded)])
     found = equal_rows(b"".join(encoded), offsets, text)
     assert found.tolist() == [other == text for other in texts]
+
+
+def test_characters_are_counted_not_bytes():
+    texts = ["é日", "", "ab", "𝛼"]
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    assert count_characters(b"".join(encoded), offsets).tolist() == [2, 0, 2, 1]
 
 
 TEXTS = st.lists(st.text("asAéÉßẞﬁıİ東рР\n", max_size=6), max_size=30)
