@@ -198,13 +198,14 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _nothing_there(root: Path) -> str:
     expected = f"expected a trace store (a directory with {GROUP_FILE})"
-    address = re.fullmatch(r"([a-zA-Z0-9+.-]+):/(.*)", str(root))  # a path has lost a slash
-    if address is not None and not root.exists():
-        return (
-            f"{address[1]}://{address[2]}: {expected}, found an address; only s3://, gs://, az:// "
-            "and https:// are read, and none is written: pull it, and push what becomes of it"
-        )
     if not root.exists():
+        address = re.fullmatch(r"([a-zA-Z0-9+.-]+):/(.*)", str(root))  # a path has lost a slash
+        if address is not None:
+            return (
+                f"{address[1]}://{address[2]}: {expected}, found an address; only s3://, gs://, "
+                "az:// and https:// are read, and none is written: pull it, and push what becomes "
+                "of it"
+            )
         found = "no such path"
     elif root.is_file():
         found = "a file"

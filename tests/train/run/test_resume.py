@@ -24,7 +24,7 @@ SMALL = (
 )
 FLAGS = f"{SMALL} --epochs 2 --save-every 2 --mixup 0.3 --seeds 2 --splits 2".split()
 FLAGS += ["--only", "lstm_solo,drift,mean_logprob", "--tune", "none"]
-N_KILLS = 6
+N_KILLS = 10
 TIMES = ("seconds", "wait_seconds", "ms_per_trace")
 
 
@@ -111,8 +111,8 @@ def test_a_merged_store_trains_to_the_same_bits(store_path, merged_path, tmp_pat
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_killed_at_random_moments(whole, tmp_path):
-    """The command in processes of its own, killed at random moments: every file is as if it never
-    was."""
+    """The command in processes of its own, killed ten times at random moments: every file is as if
+    it never was."""
     path, arguments = whole
     rng, n_kills, n_runs = np.random.default_rng(0), 0, 0
     start = time.perf_counter()

@@ -82,7 +82,7 @@ class FetchQueue:
         self.directory = inventory.directory
         self.counts = dict.fromkeys(COUNTS, 0)  # since the process started
         self.clock = 1.0  # of the announcements; 0 as a time: none
-        self._offset = 0.0  # of the last reader that announced
+        self._offset = 0.0  # of the reader that joined last
         self._found_share = 0.0  # of the chunks that are announced, what is here already
         self._changed = asyncio.Event()  # for who waits for chunks or room
         self._bell = asyncio.Event()  # there may be something to fetch

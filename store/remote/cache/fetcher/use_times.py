@@ -85,8 +85,8 @@ class UseTimes:
 
     def note_read(self, cells: np.ndarray, now: float, tick: float, *, is_announced: bool) -> None:
         """Cells have been read, at a tick: if it was announced, the first use of each is over."""
-        rest = cells if is_announced else cells[:0]
-        for reader, uses in list(self.announced.items()):
+        rest = cells
+        for reader, uses in list(self.announced.items()) if is_announced else ():
             is_first = uses.when <= self.next_use[uses.cells]
             is_over = is_first & np.isin(uses.cells, rest)
             self._end(reader, is_over)
@@ -105,9 +105,10 @@ class UseTimes:
         over = self.announced[reader].part(is_over)
         if not len(over.cells):
             return
-        self.announced[reader] = self.announced[reader].part(~is_over)
         if is_over.all():
             del self.announced[reader]
+        else:
+            self.announced[reader] = self.announced[reader].part(~is_over)
         is_next = self.next_use[over.cells] <= over.when
         self.next_use[over.cells[is_next]] = over.again[is_next]
         self.end_ahead(np.unique(over.cells))

@@ -110,7 +110,7 @@ class MirroredArray(Array):
         for firsts, lasts in portions:
             end = at + int((lasts - firsts).sum())
             into = options._replace(empty=_only(out[at:end]), required=True, next_use=None)
-            chunks = None if self.layout.codec else firsts // self.layout.chunk_items
+            chunks = None if self.n_together is None else firsts // self.n_together
             self._read_portions(Wanted(Located(firsts, lasts, chunks), planes, select, into))
             at = end
         return out
