@@ -6,10 +6,12 @@ import select
 import shutil
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_S = 20.0
+# what Chromium answers for a page that is gone
+LEFT = ("Inspected target navigated or closed", "Execution context was destroyed")
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36}
 PIXELS = """async (place) => {  // of a canvas, or of the image in a picture
     let source = place;
@@ -29,6 +31,10 @@ KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 def find_chromium():
     """The path of the program, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class PageLeftError(Exception):
+    """The page was left for another one before it answered."""
 
 
 class Browser:
@@ -70,7 +76,13 @@ class Browser:
         self.resize(width, height)
 
     def send(self, method, **parameters):
-        """Ask for something, and return the answer."""
+        """Ask for something, and return the answer.
+
+        Raises
+        ------
+        PageLeftError
+            Where the page was left meanwhile.
+        """
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -79,6 +91,8 @@ class Browser:
         while True:
             answer = self._receive()
             if answer.get("id") == self._number:
+                if any(words in str(answer.get("error")) for words in LEFT):
+                    raise PageLeftError(answer)
                 assert "error" not in answer, answer
                 return answer["result"]
 
@@ -130,8 +144,9 @@ class Browser:
         """Evaluate an expression until it is true."""
         end_s = time.monotonic() + WAIT_S
         while time.monotonic() < end_s:
-            if self.evaluate(f"!!({code})"):
-                return
+            with suppress(PageLeftError):  # the next page answers
+                if self.evaluate(f"!!({code})"):
+                    return
             time.sleep(0.03)
         raise AssertionError(f"never became true: {code}; {self.complaints}")
 
@@ -155,7 +170,8 @@ class Browser:
         found = f"[...document.querySelectorAll({json.dumps(selector)})]"
         found += f".find((each) => each.textContent.includes({json.dumps(text)}))"
         self.wait_for(found)
-        self.evaluate(f"{found}.click()")
+        with suppress(PageLeftError):  # a link leads away
+            self.evaluate(f"{found}.click()")
 
     @contextmanager
     def frame(self):
