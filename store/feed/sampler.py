@@ -34,8 +34,8 @@ class GlobalShuffleSampler(DistributedSampler):
         those of `torch.distributed` when an iteration begins, as Lightning expects; or 0 of 1 where
         Accelerate is in use, whose `prepare` shares the batches of any DataLoader by itself.
     drop_last
-        Of rows that the ranks cannot share evenly: True leaves out the last `n % world_size`, False
-        gives some ranks a row more, and perhaps a batch; None is a ValueError.
+        Of rows that the ranks cannot share evenly: True leaves out the last ones, False gives some
+        ranks a row more, and perhaps a batch; None is a ValueError.
     weights, replacement
         Of the stores of a `TraceDataset`, as `TraceLoader` has them.
 
@@ -121,10 +121,11 @@ class GlobalShuffleSampler(DistributedSampler):
         is_shared = accelerate is not None and accelerate.is_initialized()
         given = (0, 1) if is_shared and self._given == (None, None) else self._given
         rank, world_size = current_rank(*given)
-        n_over = self.n % world_size
+        n_left = self.n - self._start  # a state may be of other ranks
+        n_over = n_left % world_size
         if n_over and self._drop_last is None:
             raise ValueError(
-                f"expected rows that {world_size} ranks can share evenly, found {self.n:,}; "
+                f"expected rows that {world_size} ranks can share evenly, found {n_left:,}; "
                 f"drop_last=True leaves out {n_over} of them, drop_last=False gives some ranks one "
                 "more, and perhaps one more batch"
             )

@@ -37,6 +37,20 @@ def test_rows_that_ranks_cannot_share_evenly_need_a_choice():
     assert sorted(row for sampler in shares(24, 3) for row in sampler) == list(range(24))
 
 
+def test_ranks_share_evenly_what_a_state_of_others_left():
+    """Also where all rows would divide, or the position is no multiple of the new ranks."""
+    state = GlobalShuffleSampler(24, 1, drop_last=True).state_dict(5)
+    samplers = shares(24, 4, drop_last=True)
+    for sampler in (*samplers, whole := shares(24, 4)[0]):
+        sampler.load_state_dict(state)
+    rows = list(zip(*samplers, strict=True))
+    assert [row for step in rows for row in step] == permutation(24, 1, 0)[5:21].tolist()
+    with pytest.raises(ValueError, match=r"4 ranks.*found 19; drop_last=True leaves out 3 "):
+        list(whole)
+    whole.set_epoch(1)
+    assert len(list(whole)) == 6
+
+
 def test_it_is_a_distributed_sampler():
     """By that Lightning and others know that they need not share its rows once more."""
     assert isinstance(GlobalShuffleSampler(8), DistributedSampler)
