@@ -86,7 +86,15 @@ def write_parquet(path: Path, dtypes: Mapping[str, str], blocks: Iterable[Block]
     schema = arrow.schema(fields)
     with arrow.parquet.ParquetWriter(str(path), schema) as writer:
         for block in blocks:
-            writer.write_table(arrow.table(block, schema=schema))
+            numbers = {name: _widened(cells, dtypes[name]) for name, cells in block.items()}
+            writer.write_table(arrow.table(numbers, schema=schema))
+
+
+def _widened(cells: list[Any], dtype: str) -> list[Any]:
+    """Cells of a dtype as `WIDER` has them: the number itself, of which a cell has few digits."""
+    if dtype != "float16":
+        return cells
+    return [None if cell is None else float(np.float16(cell)) for cell in cells]
 
 
 def import_pyarrow() -> Any:

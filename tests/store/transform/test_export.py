@@ -198,6 +198,7 @@ def test_parquet_holds_every_value(store, tmp_path):
     table = parquet.read_table(tmp_path / "t.parquet")
     assert table["answer"].to_pylist() == TEXTS
     assert table["score"].to_pylist()[3] is None
+    assert table["half"].to_pylist() == [float(np.float16(0.1))] * len(TEXTS)  # wider, not another
     types = [str(field.type) for field in table.schema]
     assert types == ["string", "string", "string", "float", "float", "int8", "int64"]
 
