@@ -81,10 +81,10 @@ class _Verifier:
         if self.store.mirror is None:  # which has no files but those of the values
             found += metadata_problems(self.store.path, self.manifest, self._has_writer)
         found += [
+            *self._id_table(),  # before the chunks, which take long: commits remove its files
             *self._checksum_tables(),
             *self._offsets(),
             *self._chunks(progress, n_threads),
-            *self._id_table(),
         ]
         self.report.leftovers = [problem for problem in found if problem.kind == "interrupted"]
         for kind in KINDS:

@@ -205,6 +205,19 @@ def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
     assert (report.problems, report.writer, report.rows) == ([], False, 77)
 
 
+def test_a_writer_may_commit_while_chunks_are_read(path):
+    """Though each commit removes files of the id table that the commit before it had."""
+    with StoreWriter.open(path) as writer:
+
+        def commit(done, total):
+            ((_, row),) = make_rows(SCHEMA, 1, seed=7)
+            writer.append(f"new {len(writer)}", row)
+            writer.merge_runs()
+
+        assert verify_store(path, progress=commit).problems == []
+        assert len(writer) > 17
+
+
 def test_what_a_killed_writer_left_is_no_problem(path, capsys):
     """Of a commit: files too many, and metadata ahead of it. It is counted, and gone when the next
     writer has opened the store."""
