@@ -1,7 +1,9 @@
 """Files and Zarr metadata of a store against what was committed; no chunk is read."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,9 @@ def metadata_problems(
 
 def _files(root: Path, manifest: Manifest) -> Iterator[Fault]:
     """Links, and files that are not committed; missing ones are found when they are read."""
-    links = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_symlink()}
+    # unlike `rglob`, it passes over what a writer removes meanwhile
+    found = (Path(at, name) for at, *names in os.walk(root) for name in chain(*names))
+    links = {path.relative_to(root).as_posix() for path in found if path.is_symlink()}
     for name in sorted(links):
         yield name, "leftover", "expected files and directories only, found a link"
     for name, is_ours in strange_files(root, manifest):

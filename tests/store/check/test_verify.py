@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,6 +217,24 @@ def test_a_writer_may_commit_while_chunks_are_read(path):
 
         assert verify_store(path, progress=commit).problems == []
         assert len(writer) > 17
+
+
+def test_a_column_may_be_replaced_while_files_are_listed(tmp_path, monkeypatch):
+    """A folder that is gone when it is entered is no error."""
+    path = tmp_path / "a.zarr"
+    columns = dict.fromkeys("xy", Column("int8"))
+    is_symlink = Path.is_symlink
+
+    def replace_other(found):
+        if not writer.generation and found.parent != path:  # in the first folder
+            other = "y" if "x" in found.relative_to(path).parts else "x"
+            writer.set_columns({other: columns[other]}, [])
+        return is_symlink(found)
+
+    with StoreWriter.create(path, Schema(columns)) as writer:
+        monkeypatch.setattr(Path, "is_symlink", replace_other)
+        assert verify_store(path).problems == []
+        assert writer.generation == 1
 
 
 def test_what_a_killed_writer_left_is_no_problem(path, capsys):
