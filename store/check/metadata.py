@@ -1,9 +1,7 @@
 """Files and Zarr metadata of a store against what was committed; no chunk is read."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from store.errors import CorruptError, is_no_damage
 from store.format.contents import WORKING_DIR, metadata_files
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
 from store.format.zarr_json import column_paths, earlier_infos, group_json
+from store.read.directory import paths_below
 from store.write.orphans import check_newest, strange_files
 
 __all__ = ["metadata_problems"]
@@ -41,8 +40,7 @@ def metadata_problems(
 
 def _files(root: Path, manifest: Manifest) -> Iterator[Fault]:
     """Links, and files that are not committed; missing ones are found when they are read."""
-    # unlike `rglob`, it passes over what a writer removes meanwhile
-    found = (Path(at, name) for at, *names in os.walk(root) for name in chain(*names))
+    found = paths_below(root)
     links = {path.relative_to(root).as_posix() for path in found if path.is_symlink()}
     for name in sorted(links):
         yield name, "leftover", "expected files and directories only, found a link"

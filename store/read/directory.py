@@ -2,16 +2,26 @@
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
+from stat import S_ISREG
 from urllib.parse import unquote
 
 from store.errors import CorruptError, NotFoundError, SchemaError
 from store.format.manifest import GROUP_FILE, read_manifest
 
-__all__ = ["PARTIAL", "StoreDirectory", "check_outside", "local_path"]
+__all__ = [
+    "PARTIAL",
+    "StoreDirectory",
+    "check_outside",
+    "files_below",
+    "local_path",
+    "paths_below",
+]
 
 PARTIAL = ".partial"  # behind the name of a store that is being built
 
@@ -28,6 +38,21 @@ def local_path(path: object) -> Path:
     text = unquote(text[scheme.end() :]) if scheme else text
     # unlike Path.expanduser, and like a shell, this leaves the name of an unknown user unchanged
     return Path(os.path.expanduser(text))  # noqa: PTH111
+
+
+def paths_below(root: Path) -> Iterator[Path]:
+    """All that is below a directory, but for what is removed meanwhile."""
+    for folder, *names in os.walk(root):
+        yield from (Path(folder, name) for name in chain(*names))
+
+
+def files_below(root: Path) -> Iterator[os.stat_result]:
+    """What the system says of each file below a directory."""
+    for path in paths_below(root):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            if S_ISREG(status.st_mode):
+                yield status
 
 
 @dataclass(frozen=True)

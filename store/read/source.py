@@ -16,7 +16,7 @@ from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.file_array import OpenShard
 from store.read.arrays.raw_array import RawArray
-from store.read.directory import StoreDirectory, local_path
+from store.read.directory import StoreDirectory, files_below, local_path
 
 __all__ = ["MAX_ARRAY_MAPS", "MirrorLike", "StoreSource", "address_of", "open_array", "open_source"]
 
@@ -97,8 +97,7 @@ class StoreSource:
 
     def file_bytes(self, path: str = "") -> int:
         """What the files below a path in the store take on the disk; or its objects."""
-        files = (file for file in (self.directory.now() / path).rglob("*") if file.is_file())
-        return sum(file.stat().st_blocks * 512 for file in files)
+        return sum(file.st_blocks * 512 for file in files_below(self.directory.now() / path))
 
     def committed(self) -> "tuple[StoreSource, Manifest]":
         """The source as it is now, and what is committed there."""

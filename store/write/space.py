@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import SchemaError
+from store.read.directory import files_below
 from store.read.store import TraceStore
 from store.reports import size_text
 
@@ -102,7 +103,7 @@ def _existing(path: Path) -> Path:
 
 def bytes_under(path: Path) -> int:
     """Bytes of the files under a directory; 0 if there is none."""
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return sum(file.st_size for file in files_below(path))
 
 
 def bytes_of_rows(store: TraceStore, rows: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from store.check.verify import BytesProgress
 from store.errors import SchemaError
 from store.format.contents import WORKING_DIR, could_be_ours, data_files, metadata_files
 from store.format.manifest import read_manifest
+from store.read.directory import files_below
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import Moved, Tally
@@ -38,7 +39,7 @@ SOURCE = "source"  # of the record: checksum of the manifest that was pushed
 
 def upload_s(path: Path, n_threads: int) -> float:
     """Seconds that the upload of the largest file may take on a slow line, with others beside."""
-    sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+    sizes = (file.st_size for file in files_below(path))
     return n_threads * max(sizes, default=0) / SLOW_RATE
 
 

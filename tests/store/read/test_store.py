@@ -1,5 +1,6 @@
 """The store against its in-memory model, and against other clients of the format."""
 
+import os
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -548,6 +549,24 @@ def test_an_open_store_with_another_cache(store_path):
     store = TraceStore.open(store_path)
     assert TraceStore.open(store) is store
     assert TraceStore.open(store, cache_bytes=0).cache_bytes == 0
+
+
+def test_a_file_that_is_removed_while_it_is_counted_takes_nothing(store_path, monkeypatch):
+    """As commits of a writer do, beside whoever asks for the size."""
+    store = TraceStore.open(store_path)
+    n_bytes = store.file_bytes()
+    file = store_path / "removed"
+    file.write_bytes(bytes(8192))
+    assert store.file_bytes() > n_bytes
+    walk = os.walk
+
+    def removing(root):
+        for found in walk(root):
+            file.unlink(missing_ok=True)
+            yield found
+
+    monkeypatch.setattr(os, "walk", removing)
+    assert store.file_bytes() == n_bytes
 
 
 def test_lengths(store_path, rows):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from store.read.directory import files_below
 from store.remote.cache.chunk_index import BLOCK
 from store.remote.cache.fetcher.fetched_column import FetchedColumn, Job
 from store.remote.cache.fetcher.fetched_store import INDEX_DIR, FetchedStore, is_state_of
@@ -74,8 +75,7 @@ class Inventory:
                     file.unlink(missing_ok=True)  # it may have got the name of the one before
                 else:
                     self.indexes[file] = WritableIndex(file)
-            files = (path for path in folder.rglob("*") if path.is_file())
-            self.folders[folder] = sum(path.stat().st_blocks * 512 for path in files)
+            self.folders[folder] = sum(file.st_blocks * 512 for file in files_below(folder))
         self._drop_overlaps()
         self.resize(self.limit)
 

@@ -19,6 +19,7 @@ import numpy as np
 from store.errors import DamagedItemsError, FormatError, StoreError, VersionError
 from store.format.manifest import GROUP_FILE
 from store.format.ranges import chunks_touched
+from store.read.directory import files_below
 from store.remote.cache.chunk_index import CHUNK_MARGIN, n_cells
 from store.remote.cache.fetcher.fetch_queue import FetchQueue, Ticket
 from store.remote.cache.fetcher.fetched_column import FetchedColumn
@@ -360,5 +361,5 @@ def _expand(runs: np.ndarray, n: int) -> np.ndarray:
 def _default_limit(directory: Path) -> int:
     """Half of what is free, and of what the cache takes of it already."""
     disk = os.statvfs(directory)
-    taken = sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
+    taken = sum(file.st_blocks * 512 for file in files_below(directory))
     return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
