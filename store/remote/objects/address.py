@@ -167,7 +167,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?(/[\w./~-]*)?", re.ASCII)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?", re.ASCII)
 MAX_PORT = 65535
-_PART = re.compile(r"[^/?#%*\\\x00-\x1f\x7f]+")
+_PART = re.compile(r"(?!\s)[^/?#%*\\\x00-\x1f\x7f]+(?<!\s)")
 MAX_PATH = 512  # a key has at most 1024 bytes, and a store's own paths take some of them
 
 

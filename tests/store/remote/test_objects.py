@@ -128,6 +128,8 @@ def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
         "s3://bucket/../x",
         "s3://bucket/a//b",
         "s3://bucket/a%2Fb",
+        "https://host/x ",
+        "https://host/ x/y",
         "s3://KEY:SECRET@bucket/x",
         "az://container/x?sig=SECRET",
     ],
