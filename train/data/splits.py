@@ -313,7 +313,10 @@ def place_as_given(
     if np.any(values[is_used] == "val"):
         return Placed(values, by)
     sides = by_question(asked.keys, side_of_question, config.seed)
-    return Placed(np.where(values == "train", sides, values), f"{by}, val drawn from its train")
+    by += ", val drawn from its train"
+    if np.any(values == "val"):
+        by += ", as no trace of its val is used"  # unlabelled, or left out by --where
+    return Placed(np.where(values == "train", sides, values), by)
 
 
 def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int64]) -> NDArray:

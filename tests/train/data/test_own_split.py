@@ -90,6 +90,8 @@ def test_the_official_split_of_a_data_set_needs_no_val(store):
     assert placed(splits) == {i: "test" if i // 2 % 2 else side for i, side in drawn.items()}
     assert splits.by == "column official, val drawn from its train"
     assert placed(read(store, split="spelled")) == placed(read(store, split="fold"))
+    filtered = read(store, split="fold", where="fold != 'val'")
+    assert filtered.by == "column fold, val drawn from its train, as no trace of its val is used"
 
 
 @pytest.mark.parametrize("column, value", [("data", "set 1"), ("year", "4")])
