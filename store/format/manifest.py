@@ -77,7 +77,11 @@ class Manifest:
 
     def __post_init__(self) -> None:
         # As it will be read: keys are texts, tuples are lists. And a copy, which no caller changes.
-        object.__setattr__(self, "provenance", json.loads(json.dumps(self.provenance)))
+        try:
+            text = json.dumps(self.provenance, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"provenance: expected a JSON object, found: {error}") from error
+        object.__setattr__(self, "provenance", json.loads(text))
 
     def n_items_of(self, name: str) -> int:
         """Committed items of a column (its rows, if it is fixed)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from faults import Faulty, full_disk
 
-from store import Column, IncompleteError, Schema, StoreWriter, TraceStore
+from store import Column, IncompleteError, Schema, SchemaError, StoreWriter, TraceStore
 from store.check.verify import verify_store
 
 SCHEMA = Schema({"x": Column("float64", axis="t", chunk_items=4, shard_items=8)})
@@ -154,3 +154,11 @@ def test_a_script_that_ends_without_closing_says_what_is_lost(path):
     assert "RuntimeWarning" in done.stderr
     assert "not closed; 2 rows appended since the last commit are discarded" in done.stderr
     assert rows_in(path) == rows(0, 1, 2)
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}])
+def test_a_provenance_that_is_no_json_is_refused(tmp_path, value):
+    """Before anything is there."""
+    with pytest.raises(SchemaError, match="provenance: expected a JSON object"):
+        StoreWriter.create(tmp_path / "no.zarr", SCHEMA, {"a": value})
+    assert not (tmp_path / "no.zarr").exists()
