@@ -27,7 +27,7 @@ from store.system import TRANSFER_THREADS
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in
-from store.write.space import check_space
+from store.write.space import bytes_under, check_space
 from store.write.writer import group_text
 
 __all__ = ["pull_store"]
@@ -83,7 +83,7 @@ def pull_store(
     pull = _Pull(objects, path, remote, n_threads, files)
     pulled = pull.outlook()
     if not dry_run:
-        check_space(path, pull.missing_bytes(), ignore=ignore_space)
+        check_space(path, pulled.n_bytes - bytes_under(pull.root), ignore=ignore_space)
         pull.run(progress, checking)
     return pulled
 
@@ -129,14 +129,19 @@ class _Pull:
         sizes = {key: file.stat().st_size for key, file in files.items() if file.is_file()}
         return {key for key, size in sizes.items() if size == self.heads[key].size}
 
+    def _kept(self) -> set[str]:
+        """The data files of an earlier pull that are not fetched anew.
+
+        Those that are fetched now tell which other files are right. A pull of another copy of the
+        store, which grew on its own, may have left all of them.
+        """
+        kept = {key for key in self._present() if not key.startswith("_checksums/")}
+        return kept if self._record() == self._identity else set()
+
     def outlook(self) -> Moved:
         """What is to be done, and what is here."""
         n_bytes = sum(head.size for head in self.heads.values())
-        return Moved(self.manifest.n_rows, 0, len(self.heads), n_bytes, len(self._present()))
-
-    def missing_bytes(self) -> int:
-        """Bytes that are to be fetched."""
-        return sum(self.heads[key].size for key in self.heads.keys() - self._present())
+        return Moved(self.manifest.n_rows, 0, len(self.heads), n_bytes, len(self._kept()))
 
     def run(self, progress: BytesProgress, checking: BytesProgress) -> None:
         """Fetch what is missing, check all, and give the store its name."""
@@ -169,16 +174,20 @@ class _Pull:
     def _working(self) -> Path:
         return self.root / WORKING_DIR
 
-    def _clear(self) -> None:
-        """Remove what no pull of this store left; of another state of it, files may be good.
+    @property
+    def _identity(self) -> bytes:
+        return json.dumps([self.manifest.uuid]).encode()
 
-        The checksums go: those that are fetched now tell which other files are. A pull of another
-        copy of the store, which grew on its own, may have left all of them.
-        """
+    def _record(self) -> bytes | None:
+        """The identity that an earlier pull left here."""
         record = self._working / RECORD
-        identity = json.dumps([self.manifest.uuid]).encode()
-        found = record.read_bytes() if record.is_file() else None
-        is_ours = found == identity
+        return record.read_bytes() if record.is_file() else None
+
+    def _clear(self) -> None:
+        """Remove what no pull of this store left; of another state of it, files may be good."""
+        kept = self._kept()
+        found = self._record()
+        is_ours = found == self._identity
         if not is_ours:
             others = (path for path in paths_in(self.root) if not path.startswith(WORKING_DIR))
             if found is None and any(others):
@@ -186,8 +195,7 @@ class _Pull:
             clear_directory(self.root, self.files)
         self.files.make_dirs(self._working)
         if not is_ours:
-            self.files.replace_text(record, identity)
-        kept = {key for key in self.heads if not key.startswith("_checksums/")}
+            self.files.replace_text(self._working / RECORD, self._identity)
         kept.add(f"{WORKING_DIR}/{RECORD}")
         for path in set(paths_in(self.root)) - kept:
             self.files.remove(self.root / path)
@@ -206,7 +214,8 @@ class _Pull:
         for folder in folders:
             self.files.make_dirs(folder)
         total = sum(head.size for head in self.heads.values())
-        tally = Tally(progress, total, total - self.missing_bytes())
+        n_here = sum(self.heads[key].size for key in present)
+        tally = Tally(progress, total, n_here)
         numbers = {key: number for number, key in enumerate(missing)}
 
         def fetch(objects: Objects, key: str) -> None:

@@ -29,6 +29,7 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.remote.transfer.commit import read_remote
+from store.write.space import bytes_under
 
 FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
 N_MIXES = 200
@@ -80,6 +81,23 @@ def test_what_was_begun_of_an_earlier_state_goes_on_with_the_present_one(bucket,
     push(path, objects)
     pull(objects, copy)
     assert_rows(copy, 7)
+
+
+def test_what_goes_on_says_what_it_keeps_and_has_room_where_it_removes(
+    bucket, pushed, tmp_path, monkeypatch
+):
+    """As in the place of a file that was half written; checksums are fetched anew."""
+    objects, path = pushed
+    copy = tmp_path / "copy.zarr"
+    bucket.proxy.faults = lambda _, path: "expired" if "/x/c/1" in path else None
+    with pytest.raises(StoreError, match="expired"):
+        pull(objects, copy, n_threads=1)
+    bucket.proxy.faults = lambda *_: None
+    (tmp_path / "copy.zarr.pull" / "_tmp" / "7.part").write_bytes(bytes(bytes_under(path)))
+    monkeypatch.setattr("store.write.space.free_bytes", lambda _: 0)
+    fetched = []
+    pulled = pull(objects, copy, progress=lambda done, total: fetched.append(done))
+    assert 0 < pulled.n_present == pulled.n_files - len(fetched)
 
 
 def test_what_was_begun_of_another_copy_is_fetched_again(bucket, tmp_path):
