@@ -3,10 +3,10 @@
 A column that the field knows has its shape and axes; hidden states of one layer may come without
 the axis of layers. Any other column is as the array is: fixed, or ragged where `COLUMN:AXIS=KEY`
 names an axis. `COLUMN=KEY[AXIS,AXIS]` names all axes of an array, in its order. Arrays keep their
-dtype. Plain numbers, of JSON or in lists of a pickle, have none: they become float32 where a record
-has a fraction, or where the field's column is of floating numbers, and texts where a record has
-one. Numbers of the field's single columns (labels, scores, token ids) become the type that the
-column has everywhere: integers are never rounded, floats are.
+dtype, and NumPy's single numbers theirs. Plain numbers, of JSON or in lists of a pickle, have none:
+they become float32 where a record has a fraction, or where the field's column is of floating
+numbers, and texts where a record has one. Numbers of the field's single columns (labels, scores,
+token ids) become the type that the column has everywhere: integers are never rounded, floats are.
 """
 
 import json
@@ -53,8 +53,16 @@ DTYPES = {  # of the known columns that are not taken as they are: whole numbers
     if column.dtype.startswith("int") or (not column.axes and column.dtype != "utf8")
 }
 PLAIN_FLOAT = "float32"  # of numbers without a dtype
-PLAIN = ("bool", "int64", PLAIN_FLOAT, "utf8")  # of plain values; each holds those before it
-_PLAIN_TYPES = (bool | np.bool_, int | np.integer, float | np.floating, str | bytes)
+DOUBLE = "float64"  # which NumPy's single numbers have, though Python takes them for its own
+# of plain values; each holds those before it
+PLAIN = ("bool", "int64", PLAIN_FLOAT, DOUBLE, "utf8")
+_PLAIN_TYPES = {  # in the order in which they are looked for
+    "bool": bool | np.bool_,
+    "int64": int | np.integer,
+    DOUBLE: np.float64,
+    PLAIN_FLOAT: float | np.floating,
+    "utf8": str | bytes,
+}
 REFERENCES = "references"
 TEXTS = (TRACE_ID, *(name for name, one in TRACE_COLUMNS.items() if one.dtype == "utf8"))
 LISTS = (REFERENCES, "token_texts")  # one trace may have several texts of them
@@ -235,7 +243,8 @@ def _array(value: object, where: str) -> np.ndarray:
 
 def _plain_dtype(item: Mapped, array: np.ndarray, column: Column | None) -> str | None:
     """Return the dtype of plain numbers; None if they keep that of Python's."""
-    if column is not None and (array.dtype.kind in "biu" or not array.size):
+    is_known = array.dtype.kind in "biu" or not array.size
+    if column is not None and (is_known or column.dtype == DOUBLE):
         return column.dtype
     is_whole = array.dtype.kind in "iu" or not array.size
     is_floating = array.dtype.kind == "f" or (is_whole and item.column in KNOWN)
@@ -249,14 +258,15 @@ def plain_width(value: object) -> int:
     """
     if isinstance(value, list):
         return min(max(map(plain_width, value), default=-1), PLAIN.index(PLAIN_FLOAT))
-    return next((i for i, types in enumerate(_PLAIN_TYPES) if isinstance(value, types)), -1)
+    found = (name for name, types in _PLAIN_TYPES.items() if isinstance(value, types))
+    return next(map(PLAIN.index, found), -1)
 
 
 def _is_plain(value: object) -> bool:
     """Return whether a value is of Python's own numbers, which have no precision of their own."""
     while isinstance(value, list) and value:
         value = value[0]
-    return isinstance(value, int | float | list | np.integer)
+    return isinstance(value, int | float | list | np.integer) and type(value) is not np.float64
 
 
 def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:

@@ -634,6 +634,16 @@ def test_numbers_without_a_dtype_have_one_for_all_records(run, tmp_path, values,
 
 
 @pytest.mark.parametrize(
+    "values", [[np.float64(0.1), 0.3], [0.3, np.float64(0.1)], [1, np.float64(0.1)]]
+)
+def test_single_numbers_of_numpy_are_not_rounded(run, tmp_path, values):
+    """Nor Python's own beside them."""
+    (tmp_path / "f.pkl").write_bytes(pickle.dumps([{"v": value} for value in values]))
+    store = run.made("o.zarr", "f.pkl", "--map", "mine=v")
+    assert [trace["mine"].item() for trace in store] == values
+
+
+@pytest.mark.parametrize(
     ("later", "dtypes"), [(2.5, ("float32", "float64")), ("x", ("utf8", "utf8"))]
 )
 def test_a_record_far_behind_may_have_another_type(run, tmp_path, later, dtypes):

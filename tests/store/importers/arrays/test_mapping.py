@@ -84,6 +84,8 @@ def test_shapes_that_contradict_each_other_are_refused():
         ("score", np.array([0.1]), Column("float32")),
         ("mine", np.ones((2, 3)), Column("float64", (2, 3))),
         ("mine", [0.1, 0.2], Column("float32", (2,))),
+        ("mine", np.float64(0.1), Column("float64")),
+        ("mine", np.float32(0.1), Column("float32")),
         ("mine", np.ones(2, "f2"), Column("float16", (2,))),
         ("mine", np.ones(2, ">f4"), Column("float32", (2,))),
         ("mine", "text", Column("utf8")),
