@@ -213,8 +213,8 @@ class Watch:
 
     def _watched(self, inputs: Tensor | None, config: Any, options: dict[str, Any]) -> Any:
         settings = settings_of(self.model, config, options)
-        ends, pads = ends_of(settings)
         ids, mask = read_inputs(inputs, settings)
+        ends, pads = ends_of(settings)[0], fillers_of(settings, len(ids))
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
         passes = Passes(self.model, states, predictions, self.methods.top_k)
@@ -362,6 +362,14 @@ def ends_of(settings: Mapping[str, Any]) -> tuple[set[int], set[int]]:
     """The ids that end an answer, and those that only fill one up."""
     ends = ids_of(settings.get("eos_token_id"))
     return ends, ids_of(settings.get("pad_token_id")) - ends
+
+
+def fillers_of(settings: Mapping[str, Any], n_prompts: int) -> set[int]:
+    """The ids that may fill up an answer: only behind a rule that ended it before others."""
+    ends, pads = ends_of(settings)
+    has_others = n_prompts * (settings.get("num_return_sequences") or 1) > 1
+    has_rule = settings.get("stopping_criteria") or settings.get("stop_strings")
+    return pads if ends and has_others and has_rule else set()
 
 
 def ids_of(tokens: Any) -> set[int]:

@@ -262,19 +262,20 @@ def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
 
 
 def test_only_what_fills_up_is_padding(saved, questions, tokenizer, model):
-    """A token that also pads is of the answer where others follow, but not behind a rule's end."""
+    """A token that also pads is of the answer, but not where a rule ended it before others."""
     guard = load(saved, ["saplma", "mean_logprob"])
     inputs = ask(tokenizer, questions[:BATCH])
 
-    def say(pad, *lengths):
+    def say(pad, *lengths, longest=12, n=BATCH):
         came = []
         rules = [AtLengths(inputs["input_ids"].shape[1], lengths)] if lengths else []
+        some = {name: rows[:n] for name, rows in inputs.items()}
         with guard.watch(model, tokenizer) as watch:
             watch.on_token(came.append)
-            options = {"max_new_tokens": 12, "do_sample": False, "stopping_criteria": rules}
-            model.generate(**inputs, pad_token_id=pad, **options)
+            options = {"max_new_tokens": longest, "do_sample": False, "stopping_criteria": rules}
+            model.generate(**some, pad_token_id=pad, **options)
         lengths = [len(row["saplma"]) for row in watch.token_scores]
-        assert [sum(one.sequence == i for one in came) for i in range(BATCH)] == lengths
+        assert [sum(one.sequence == i for one in came) for i in range(n)] == lengths
         assert [len(row) for row in watch.tokens] == lengths
         return watch
 
@@ -284,6 +285,8 @@ def test_only_what_fills_up_is_padding(saved, questions, tokenizer, model):
     found = say(comma)
     assert (found.tokens, found.token_scores) == (whole.tokens, whole.token_scores)
     assert found.scores == whole.scores
+    assert say(comma, longest=2).tokens == [row[:2] for row in whole.tokens]
+    assert say(comma, 2, n=1).tokens == [whole.tokens[0][:2]]
     lengths = [1, 2, 3, 4, 5, 5, 5, 5]
     for pad in (0, comma):
         found = say(pad, *lengths)
