@@ -80,7 +80,9 @@ def test_the_page_names_its_address(web):
     assert (found["place"], found["path"]) == (url, url)
 
 
-def test_it_is_pulled(web, rows, tmp_path):
+@pytest.mark.parametrize("has_weak_etags", [False, True])
+def test_it_is_pulled(web, rows, tmp_path, has_weak_etags):
+    web.has_weak_etags = has_weak_etags
     assert main(["pull", f"{web.url}/files/t.zarr", str(tmp_path / "copy.zarr")]) == 0
     copy = TraceStore.open(tmp_path / "copy.zarr")
     assert_batch(copy.read(range(8)), [row for _, row in rows[:8]])

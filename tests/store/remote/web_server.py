@@ -23,6 +23,8 @@ class WebServer(http.server.ThreadingHTTPServer):
         Whether it answers with a part where one is asked for.
     has_lengths
         Whether it says how long its answers are; else they end with the connection.
+    has_weak_etags
+        Whether it names contents by weak etags, which fulfil no condition; else by none.
     methods, paths
         What it was asked for.
     n_signed
@@ -40,6 +42,7 @@ class WebServer(http.server.ThreadingHTTPServer):
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.has_ranges = True
         self.has_lengths = True
+        self.has_weak_etags = False
         self.methods: set[str] = set()
         self.paths: list[str] = []
         self.n_signed = 10**6
@@ -77,6 +80,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not self.path.startswith("/files/") or not file.is_file():
             self._answer(404, b"not here")
             return
+        if self.server.has_weak_etags and self.headers["If-Match"]:
+            self._answer(412, b"")
+            return
         span = self.headers["Range"]
         if span is None or not self.server.has_ranges:
             self._answer(200, file.read_bytes())
@@ -96,6 +102,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         fixed = {"Content-Length": str(len(data)), "Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT"}
+        if self.server.has_weak_etags:
+            fixed["ETag"] = 'W/"1"'
         if not self.server.has_lengths:
             del fixed["Content-Length"]
             self.close_connection = True
