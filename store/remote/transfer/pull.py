@@ -61,6 +61,8 @@ def pull_store(
         Something is at `path`, or the disk is too small.
     CorruptError
         The bucket lost an object, or has wrong bytes.
+    LockedError
+        Another store, or another state of this one, took its place meanwhile.
     UnreachableError
         The server did not answer in time; the same call goes on.
     """
@@ -158,17 +160,23 @@ class _Pull:
                     break
                 self._remove_damaged(problems)
             else:
+                now = read_remote(self.objects)
+                if now is None or now.manifest != self.manifest:
+                    raise self._replaced()
                 raise CorruptError(
                     f"{self.objects.location}: expected what was pushed, found {problems[0]}"
                 )
             if not _has_values_of(self.root, self.remote):
-                raise LockedError(
-                    f"{self.objects.location}: expected the copy of the store that was there "
-                    "first, found that another one took its place; pull it again"
-                )
+                raise self._replaced()
             # first its name: what says whose files these are has to be there until then
             self.files.rename_durably(self.root, self.path.absolute())
             self.files.remove_tree(self.path.absolute() / WORKING_DIR)
+
+    def _replaced(self) -> LockedError:
+        return LockedError(
+            f"{self.objects.location}: expected the copy of the store that was there first, found "
+            "that another one took its place; pull it again"
+        )
 
     @property
     def _working(self) -> Path:

@@ -10,10 +10,21 @@ import pytest
 from oracle import SCHEMA, assert_batch, write_store
 from web_server import WebServer, certificate
 
-from store import Column, CorruptError, NotFoundError, Schema, SchemaError, StoreError, TraceStore
+from store import (
+    Column,
+    CorruptError,
+    LockedError,
+    NotFoundError,
+    Schema,
+    SchemaError,
+    StoreError,
+    StoreWriter,
+    TraceStore,
+)
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.objects.objects import open_objects
+from store.remote.transfer.pull import pull_store
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
 
@@ -86,6 +97,23 @@ def test_it_is_pulled(web, rows, tmp_path, has_weak_etags):
     assert main(["pull", f"{web.url}/files/t.zarr", str(tmp_path / "copy.zarr")]) == 0
     copy = TraceStore.open(tmp_path / "copy.zarr")
     assert_batch(copy.read(range(8)), [row for _, row in rows[:8]])
+
+
+def test_a_store_that_is_replaced_while_it_is_pulled_is_not_called_damaged(web, rows, tmp_path):
+    """As by its next state; the same call has that."""
+    site, objects = tmp_path / "site" / "t.zarr", open_objects(f"{web.url}/files/t.zarr")
+    later = rows[8:9]
+
+    def grow(*_: int) -> None:
+        while later:
+            with StoreWriter.open(site) as writer:
+                writer.append(*later.pop())
+
+    with pytest.raises(LockedError, match="another one took its place; pull it again"):
+        pull_store(objects, tmp_path / "copy.zarr", n_threads=1, progress=grow)
+    pull_store(objects, tmp_path / "copy.zarr")
+    copy = TraceStore.open(tmp_path / "copy.zarr")
+    assert_batch(copy.read(range(9)), [row for _, row in rows[:9]])
 
 
 def test_nothing_is_pushed_there(web, tmp_path, capsys):
