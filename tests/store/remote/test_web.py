@@ -171,6 +171,14 @@ def test_a_file_that_became_shorter_is_named(web):
         objects.get_range("tokens/c/0", 10**6, 10**6 + 10)
 
 
+def test_a_file_that_was_cut_before_is_named_with_its_size(web, tmp_path):
+    file = tmp_path / "site" / "t.zarr" / "tokens" / "c" / "0"
+    file.write_bytes(file.read_bytes()[:-10])
+    where = rf"/files/t\.zarr/tokens/c/0, {file.stat().st_size} bytes: expected a table"
+    with pytest.raises(CorruptError, match=where):
+        TraceStore.open(f"{web.url}/files/t.zarr").read([0], ["tokens"])
+
+
 def test_another_store_at_the_address_is_named(web, rows, tmp_path):
     """Where the first one is open; both are of the same length."""
     store = TraceStore.open(f"{web.url}/files/t.zarr")

@@ -120,7 +120,6 @@ class FetchedColumn:
         """(offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`."""
         key = self.layout.shard_path(shard)
         n_table = table_bytes(self.layout)
-        where = f"array {self.layout.path!r}, shard {shard}"
         first, stop = self.array.items_of_shard(shard)
         try:
             tail, n_bytes = self.store.source.get_tail(key, n_table)
@@ -128,6 +127,7 @@ class FetchedColumn:
             raise CorruptError(
                 f"{self.store.url}/{key}: expected an object, found none; {RESTORE}"
             ) from error
+        where = f"{self.store.url}/{key}, {n_bytes:,} bytes"  # an object may be cut
         n_data = n_bytes - n_table
         entries, end = read_entries(bytes(tail), self.layout, stop - first, n_data, where)
         if end != n_data:
