@@ -1,7 +1,7 @@
 """What a run found, in words: every case of a verdict, what was chosen and imputed; the texts are
 in `words.txt`, which `pytest --golden` writes."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from runs import make_entries, make_entry, make_results
@@ -12,6 +12,7 @@ from train.evaluate.results import (
     Counts,
     Epoch,
     Explained,
+    Findings,
     LabelNoise,
     Metrics,
     PairedTest,
@@ -120,6 +121,7 @@ def others():
     yield "explained", "of one control", within_strata()
     controls = make_entries(dict.fromkeys(("entropy", "question_only", "metadata"), 0.5))
     yield "columns", "what controls see", make_results(baselines=controls)
+    yield "columns", "of several splits", of_splits()
     yield "detectable", "unknown", make_verdict()
     detectable = make_verdict()
     detectable.verdict.baseline.detectable = 0.0312
@@ -158,6 +160,20 @@ def within_strata():
     results.models["saplma"].test.auroc_within = 0.968
     results.baselines["answer_text"].test.auroc_within = 0.5
     return results
+
+
+def of_splits():
+    """The strata of the first split are of one control, those of the means of each split's own."""
+    first = within_strata()
+    means = within_strata()
+    strata = StrataRecord("groups of the score of each", None, 6, 6, 9, 0.13)
+    summary = SplitsSummary(
+        **{one.name: getattr(means, one.name) for one in fields(Findings)} | {"strata": strata},
+        seeds=[0, 1],
+        test_over_train=1,
+        runs=[first, means],
+    )
+    return replace(first, splits=summary)
 
 
 def added(base):
