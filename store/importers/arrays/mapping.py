@@ -175,7 +175,12 @@ def value_of(item: Mapped, value: object, column: Column | None = None) -> Any:
         return _text(value, where)
     if column is not None and column.is_text:
         return as_text(value)
-    array = _fit_axes(item, _array(value, where))
+    array = _array(value, where)
+    if _lacks_axes(item, value, array):
+        if column is None:
+            raise SchemaError(f"{where}: expected a row that shows the other axes, found none")
+        return np.empty((0, *column.item_shape), column.dtype)
+    array = _fit_axes(item, array)
     dtype = DTYPES.get(item.column)
     if dtype is None and _is_plain(value):
         dtype = _plain_dtype(item, array, column)
@@ -239,6 +244,13 @@ def _array(value: object, where: str) -> np.ndarray:
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise SchemaError(f"{where}: expected numbers, found {array.dtype.name:.40}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _lacks_axes(item: Mapped, value: object, array: np.ndarray) -> bool:
+    """Return whether nested lists of no rows do not tell the axes that a row would have."""
+    axis, names = item.axes or (item.axis, None)
+    is_bare = array.ndim > 0 and not any(array.shape)
+    return axis is not None and names != () and is_bare and (type(value) is list or array.ndim > 1)
 
 
 def _plain_dtype(item: Mapped, array: np.ndarray, column: Column | None) -> str | None:

@@ -657,6 +657,22 @@ def test_a_record_far_behind_may_have_another_type(run, tmp_path, later, dtypes)
         assert [trace[name] for trace in store] == expected
 
 
+@pytest.mark.parametrize("name", ["f.jsonl", "f.parquet"])
+@pytest.mark.parametrize("n_rows", [(0, 2, 0), (2, 0, 0)])
+def test_a_trace_without_tokens_has_the_axes_of_the_others(run, tmp_path, name, n_rows):
+    """A nested list of none does not tell them, wherever it is."""
+    rows = [{"h": [[[0.5, 1.5, 2.5]] * 2] * n, "v": [[1, 2]] * n} for n in n_rows]
+    if name == "f.jsonl":
+        write_lines(tmp_path / name, rows)
+    else:
+        pa = pytest.importorskip("pyarrow.parquet")
+        pa.write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), tmp_path / name)
+    store = run.made("o.zarr", name, "--map", "hidden_states=h[tokens,layers,hidden],mine:steps=v")
+    for row, trace in zip(rows, store, strict=True):
+        assert trace["hidden_states"].shape == (len(row["h"]), 2, 3)
+        assert (trace["hidden_states"].tolist(), trace["mine"].tolist()) == (row["h"], row["v"])
+
+
 def test_states_of_integers_are_floating(run, tmp_path):
     """JSON may spell 1.0 as 1; an integer that float32 would round is left out."""
     states = [[[1, 2]], [[0.5, 1]], [[2**24 + 1, 0]], [[]]]
