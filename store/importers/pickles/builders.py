@@ -177,6 +177,17 @@ def _rebuild_tensor(
         ) from error
 
 
+def _rebuild_untyped(
+    storage: object, offset: Any, size: Any, stride: Any, grad: object, hooks: object, kind: object
+) -> np.ndarray:
+    """Return a view of a storage of bytes, as torch saves unsigned integers of several bytes."""
+    if type(storage) is not Storage or type(kind) is not StorageKind:
+        raise CorruptError("expected a plain tensor over a storage, found something else")
+    data = storage.numbers.view(np.uint8)
+    numbers = data[: len(data) // kind.dtype.itemsize * kind.dtype.itemsize].view(kind.dtype)
+    return _rebuild_tensor(Storage(numbers), offset, size, stride, grad, hooks)
+
+
 def _short(value: object) -> str:
     """Show a value of the pickle in a message; of nested and long ones only the type."""
     items = value if isinstance(value, tuple) else [value]
@@ -201,4 +212,5 @@ BUILDERS: dict[str, Any] = {
     "numpy.dtype": _dtype,
     "numpy.ndarray": np.ndarray,  # an argument of `_reconstruct`
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils._rebuild_tensor_v3": _rebuild_untyped,
 }

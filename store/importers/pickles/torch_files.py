@@ -49,6 +49,10 @@ _GRAPHS = (  # classes of torch-geometric 2.0 to 2.8
 _NAMES: dict[str, Any] = {
     f"torch.{name}Storage": StorageKind(np.dtype(dtype)) for name, dtype in _KINDS.items()
 }
+_NAMES |= {
+    "torch.storage.UntypedStorage": StorageKind(np.dtype("u1")),
+    **{f"torch.uint{8 * n}": StorageKind(np.dtype(f"<u{n}")) for n in (2, 4, 8)},
+}
 _NAMES |= {f"torch_geometric.data.{name}": Graph for name in _GRAPHS}
 
 

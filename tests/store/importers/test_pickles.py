@@ -574,6 +574,9 @@ def test_tensors_round_trip(tmp_path, is_zip):
         torch.ones(2, dtype=d)
         for d in (torch.bfloat16, torch.half, torch.int8, torch.long, torch.cfloat)
     ]
+    whole = torch.arange(6)
+    value["unsigned"] = [whole.to(d)[1:4] for d in (torch.uint16, torch.uint32, torch.uint64)]
+    value["none"] = torch.zeros(0, dtype=torch.uint16)
     path = save(value, tmp_path / "file.pt", is_zip)
     assert_same(read_torch(path), value)
 
