@@ -176,10 +176,24 @@ def _row(columns: Mapping[str, Any], i: int) -> Record:
 
 
 def _arrow_value(scalar: Any) -> Any:
-    """Return a number, a text, or an array of the column's dtype; None stays None."""
+    """Return a number, a text, or an array of the column's dtype; None stays None.
+
+    Lists that make no array are lists of Python, and a time that Python does not hold is a text.
+    """
+    if not scalar.is_valid:
+        return None
+    if hasattr(scalar, "to_numpy"):  # a tensor
+        return scalar.to_numpy()
+    if hasattr(getattr(scalar, "value", None), "as_py"):  # of a dictionary, or an extension
+        return _arrow_value(scalar.value)
     values = getattr(scalar, "values", None)
-    if values is None or not hasattr(values, "null_count"):
+    try:
+        if values is not None and hasattr(values, "null_count"):
+            return nested_array(values)
         value = scalar.as_py()
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return np.asarray(value, scalar.type.to_pandas_dtype())[()] if is_number else value
-    return nested_array(values)
+    except SchemaError:
+        return scalar.as_py()
+    except (ValueError, OverflowError):  # nanoseconds, or a far year
+        return scalar.cast("string").as_py()
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return np.asarray(value, scalar.type.to_pandas_dtype())[()] if is_number else value

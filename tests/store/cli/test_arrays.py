@@ -319,6 +319,24 @@ def test_a_record_that_cannot_be_read_is_left_out_alone(run, tmp_path):
     assert list(TraceStore.open("o.zarr").ids) == ["a", "c"]
 
 
+def test_values_of_arrow_are_those_that_their_types_stand_for(run, tmp_path):
+    """A category, nanoseconds, a tensor; a list with a null, which no map names, is no obstacle."""
+    pa = pytest.importorskip("pyarrow")
+    tensors = np.arange(12.0).reshape(2, 2, 3)
+    columns = {
+        "mine": pa.FixedShapeTensorArray.from_numpy_ndarray(tensors),
+        "group": pa.array([5, 7]).dictionary_encode(),
+        "at": pa.array([1, 2], pa.timestamp("ns")),
+        "lists": [[None, 0.5]] * 2,
+    }
+    write_arrow(tmp_path / "f.arrow", pa.table(columns))
+    store = run.made("o.zarr", "f.arrow", "--map", "mine=mine")
+    assert np.array_equal(store.column("mine"), tensors)
+    assert store.schema.columns["mine"].dtype == "float64"
+    assert store.column("group").tolist() == [5, 7]
+    assert store[1]["at"] == "1970-01-01 00:00:00.000000002"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
