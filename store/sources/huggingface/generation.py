@@ -42,6 +42,7 @@ __all__ = [
     "end_ids",
     "generate_answers",
     "heeds_padding",
+    "next_logits",
     "pad",
     "prompt_kinds",
     "stop_rule",
@@ -287,6 +288,23 @@ def _generate(
         )
 
 
+def next_logits(
+    model: PreTrainedModel, prompts: Sequence[list[int]], n: int = 1, **settings: Any
+) -> Tensor:
+    """The logits (B, n, V) of the tokens behind a batch of prompts, which are drawn greedily."""
+    found = _generate(
+        model,
+        prompts,
+        set(),
+        max_new_tokens=n,
+        return_dict_in_generate=True,
+        output_logits=True,
+        **settings,
+        **GREEDY,
+    )
+    return torch.stack(found.logits, dim=1).float()
+
+
 def prompt_kinds(
     model: PreTrainedModel, prompts: Sequence[list[int]], n_new: int
 ) -> Sequence[Hashable]:
@@ -309,22 +327,9 @@ def _goes_on_as_alone(model: PreTrainedModel, lengths: tuple[int, ...]) -> bool:
     """
     prompts = [_ordinary_ids(model, i, n) for i, n in enumerate(lengths)]
 
-    def logits(rows: list[list[int]]) -> Tensor:
-        """(B, 2, V)"""
-        found = _generate(
-            model,
-            rows,
-            set(),
-            max_new_tokens=2,
-            logits_processor=LogitsProcessorList([_one_token]),
-            return_dict_in_generate=True,
-            output_logits=True,
-            **GREEDY,
-        )
-        return torch.stack(found.logits, dim=1).float()
-
-    together = logits(prompts)
-    alone = torch.cat([logits([prompt]) for prompt in prompts])
+    forced = {"logits_processor": LogitsProcessorList([_one_token])}
+    together = next_logits(model, prompts, 2, **forced)
+    alone = torch.cat([next_logits(model, [prompt], 2, **forced) for prompt in prompts])
     # written so that NaN, of a model that overflows, is no difference
     return not (together - alone).abs().max() > ROUNDING * alone.abs().max()
 

@@ -13,9 +13,7 @@ pass over its prompt.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -24,7 +22,7 @@ from store.labels.answer_scores import without_thought
 from store.labels.grading import Case, Verdict
 from store.sources.huggingface.batch_halving import BatchedModel
 from store.sources.huggingface.batch_kinds import run_apart
-from store.sources.huggingface.generation import end_ids, pad, prompt_kinds
+from store.sources.huggingface.generation import next_logits, prompt_kinds
 from store.sources.huggingface.tokenization import tokenize
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
@@ -220,20 +218,7 @@ class HuggingFaceJudge(BatchedModel):
         return run_apart(self._ask, prompts, prompt_kinds(self.model, prompts, 1))
 
     def _ask(self, prompts: Sequence[list[int]]) -> list[Verdict]:
-        filler = min(end_ids(self.model), default=0)  # masked: any id will do
-        ids, mask = pad(prompts, "left", filler, self.model.device)
-        with torch.inference_mode():
-            written = cast(Any, self.model).generate(
-                input_ids=ids,
-                attention_mask=mask,
-                max_new_tokens=1,
-                do_sample=False,
-                num_beams=1,
-                pad_token_id=filler,
-                return_dict_in_generate=True,
-                output_logits=True,
-            )
-        return _read_verdicts(written.logits[0], *self._ids)
+        return _read_verdicts(next_logits(self.model, prompts)[:, 0], *self._ids)
 
 
 def _texts(case: Case) -> dict[str, str]:

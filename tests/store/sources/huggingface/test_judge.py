@@ -99,6 +99,17 @@ def test_the_more_probable_word_is_the_verdict(tokenizer, says, word):
     assert judge.verdicts(CASES[:1])[0].word == word
 
 
+@pytest.mark.parametrize(
+    "own", [{"num_return_sequences": 2, "do_sample": True}, {"stop_strings": ["."]}]
+)
+def test_what_a_model_generates_by_itself_is_not_asked(tokenizer, own):
+    """The settings of its generation_config.json, which generate() takes or refuses."""
+    model = build_judge_model(tokenizer, {"yes": 0.9})
+    model.generation_config.update(**own)
+    verdicts = HuggingFaceJudge(model, tokenizer).verdicts(CASES[:2])
+    assert [verdict.word for verdict in verdicts] == ["right", "right"]
+
+
 def test_what_cannot_be_asked(tokenizer):
     """A prompt that is too long has no verdict; the others have."""
     judge = HuggingFaceJudge(build_judge_model(tokenizer, {"no": 0.9}, longest=300), tokenizer)
