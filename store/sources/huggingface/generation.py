@@ -38,6 +38,7 @@ from store.sources.huggingface.module_outputs import once_a_model
 __all__ = [
     "STOP_RULE",
     "Decoding",
+    "check_positions",
     "cut_at_end",
     "end_ids",
     "generate_answers",
@@ -226,7 +227,7 @@ def generate_answers(
     least one token: the token that ends it is left out unless it is the first. Raises SchemaError
     for a model that would answer from positions that are not its own, or mix its beams.
     """
-    _check_positions(model)
+    check_positions(model)
     if decoding.num_beams > 1 and not _goes_on_as_alone(model, (4, 4)):
         raise SchemaError(
             f"model {model.name_or_path!r}: expected one that goes on with several beams as with "
@@ -335,7 +336,7 @@ def _goes_on_as_alone(model: PreTrainedModel, lengths: tuple[int, ...]) -> bool:
 
 
 @once_a_model
-def _check_positions(model: PreTrainedModel) -> None:
+def check_positions(model: PreTrainedModel) -> None:
     """Raise SchemaError if a model begins to count positions elsewhere than `generate`, at 0."""
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return
@@ -347,8 +348,8 @@ def _check_positions(model: PreTrainedModel) -> None:
     if (own - found).abs().max() > ROUNDING * own.abs().max():
         raise SchemaError(
             f"model {model.name_or_path!r}: expected positions from 0, from where transformers "
-            f"generates, found {type(model).__name__}, which counts otherwise; only given answers "
-            "can be extracted"
+            f"generates, found {type(model).__name__}, which counts otherwise; it can neither "
+            "answer nor judge, and only given answers can be extracted of it"
         )
 
 

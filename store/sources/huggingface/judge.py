@@ -22,7 +22,7 @@ from store.labels.answer_scores import without_thought
 from store.labels.grading import Case, Verdict
 from store.sources.huggingface.batch_halving import BatchedModel
 from store.sources.huggingface.batch_kinds import run_apart
-from store.sources.huggingface.generation import next_logits, prompt_kinds
+from store.sources.huggingface.generation import check_positions, next_logits, prompt_kinds
 from store.sources.huggingface.tokenization import tokenize
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
@@ -126,8 +126,8 @@ class HuggingFaceJudge(BatchedModel):
 
     `n_cut`: how many prompts so far had to leave out the end of a text, or references.
 
-    Raises SchemaError: the template asks for no pair of words, or the tokenizer cannot tell them
-    apart.
+    Raises SchemaError: the template asks for no pair of words, the tokenizer cannot tell them
+    apart, or the model generates from positions that are not its own.
     """
 
     def __init__(
@@ -140,6 +140,7 @@ class HuggingFaceJudge(BatchedModel):
         name: str | None = None,
     ) -> None:
         super().__init__(model, tokenizer, batch_size, name)
+        check_positions(model)
         self.is_chat = bool(tokenizer.chat_template)
         self.template = template or JUDGE_TEMPLATE + ("" if self.is_chat else PLAIN_END)
         self.words = verdict_words(self.template)

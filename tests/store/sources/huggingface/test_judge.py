@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from building import build_model
 from character_tokenizer import build_tokenizer
 from judges import build_comparing_model, build_judge_model, build_judge_tokenizer
 from small import refused
@@ -108,6 +109,13 @@ def test_what_a_model_generates_by_itself_is_not_asked(tokenizer, own):
     model.generation_config.update(**own)
     verdicts = HuggingFaceJudge(model, tokenizer).verdicts(CASES[:2])
     assert [verdict.word for verdict in verdicts] == ["right", "right"]
+
+
+def test_a_judge_that_counts_positions_otherwise_is_refused(tokenizer):
+    """Where transformers generates from position 0, its words are not its own."""
+    model = build_model("roberta", tokenizer, is_decoder=True)
+    with pytest.raises(SchemaError, match=r"positions from 0, .* found RobertaForCausalLM"):
+        HuggingFaceJudge(model, tokenizer)
 
 
 def test_what_cannot_be_asked(tokenizer):
