@@ -132,7 +132,8 @@ def recorded_answers(
     """
     answers: dict[str, Any] = {"/api/stores": {"stores": [store]}}
     labels = table.numbers("label")[rows] if table.has_labels else None
-    for column in [name for name, kind in table.kinds.items() if kind == "number"]:
+    numbers = [name for name, kind in table.kinds.items() if kind == "number"]
+    for column in numbers:
         values = table.numbers(column)[rows]
         answers[f"histogram/{column}"] = table.value_counts(column, rows)
         levels = levels_of(values)
@@ -153,6 +154,7 @@ def recorded_answers(
         "n_mistakes": N_MISTAKES,
         "max_edges": MAX_EDGES,
         "least_weight": LEAST_WEIGHT,
+        "dtypes": {name: table.numbers(name).dtype.name for name in numbers},
     }
     return {"columns": table.cells(table.kinds, rows), "answers": answers, "rules": rules}
 

@@ -103,10 +103,19 @@ function groups({ columns, rules }, { column }) {
   return { n: sorted.length, repeated, groups: sorted.slice(0, rules.n_groups) };
 }
 
-// The rows on the wrong side of a threshold: how many, and the farthest.
+// A number as float16 has it: adding much leaves its 11 bits, and rounds halves to even.
+function half(number) {
+  const exponent = Math.max(Math.floor(Math.log2(Math.abs(number))), -14);
+  const much = 1.5 * 2 ** (52 + exponent - 10);
+  return number + much - much;
+}
+const ROUNDED = { float16: half, float32: Math.fround };
+
+// The rows on the wrong side of a threshold, in the precision of the scores: how many, and the
+// farthest.
 function mistakes({ columns, rules }, { column, threshold }) {
   const scores = columns[column].map(numberOf);
-  const limit = Math.fround(threshold); // scores have that precision
+  const limit = (ROUNDED[rules.dtypes[column]] ?? Number)(Number(threshold));
   const part = (label, isWrong) => {
     const wrong = [...scores.keys()].filter(
       (row) => Number.isFinite(scores[row]) && columns.label[row] === label && isWrong(scores[row]),

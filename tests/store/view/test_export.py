@@ -1,11 +1,13 @@
 """The page of some traces in one file: it shows what the server's page shows, and asks nobody."""
 
+import json
 import re
 
 import numpy as np
 import pytest
+from view_traces import client_of, write_traces
 
-from store import SchemaError, TraceStore
+from store import Column, Schema, SchemaError, TraceStore
 from store.cli.main import main
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
@@ -83,6 +85,37 @@ def test_a_file_is_sorted_and_searched(browser, address, opened, exported):
     browser.change(row=13, filter="label==1")
     browser.wait_for_text("#error", NEEDS)
     assert browser.text("#total") == "40 of 40"
+
+
+PRECISIONS = ("float16", "float32", "float64", "int8")
+MISTAKES = [
+    ("mistakes", {"column": f"score_{dtype}", "threshold": threshold})
+    for dtype in PRECISIONS
+    for threshold in (0, 0.1, 0.3, 0.7, 0.9, 1e-9)
+]
+
+
+@pytest.fixture(scope="module")
+def precise(tmp_path_factory):
+    """Scores of several precisions at usual thresholds; returns the store's path."""
+    columns = {f"score_{dtype}": Column(dtype) for dtype in PRECISIONS}
+    rows = []
+    for i, score in enumerate([0.1, 0.3, 0.7, 0.9, 0, -0.1] * 2):
+        row = {name: np.dtype(column.dtype).type(score) for name, column in columns.items()}
+        rows.append((f"t{i}", row | {"label": i // 6}))
+    schema = Schema({"label": Column("int8"), **columns})
+    return write_traces(tmp_path_factory.mktemp("precise") / "precise.zarr", schema, rows)
+
+
+def test_a_file_answers_as_the_server(opened, precise, tmp_path):
+    """Scores are compared in their own precision."""
+    file = tmp_path / "x.html"
+    assert main(["view", str(precise), "--export", str(file)]) == 0
+    browser, client = opened(file.as_uri()), client_of([precise])
+    for path, query in MISTAKES:
+        asked = f'"/api/0/1/{path}", {json.dumps(query)}'
+        code = f'import("page/api.js").then(({{ getJson }}) => getJson({asked}))'
+        assert browser.evaluate(code) == client.get(f"/api/0/1/{path}", params=query).json(), asked
 
 
 def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, capsys):
