@@ -155,8 +155,19 @@ def recorded_answers(
         "max_edges": MAX_EDGES,
         "least_weight": LEAST_WEIGHT,
         "dtypes": {name: table.numbers(name).dtype.name for name in numbers},
+        "ranks": {name: ranks_of(table, name, rows) for name in table.kinds},
     }
     return {"columns": table.cells(table.kinds, rows), "answers": answers, "rules": rules}
+
+
+def ranks_of(table: Table, name: str, rows: np.ndarray) -> list[int | None]:
+    """The place of each row's whole value among those of a column; None for NaN."""
+    if table.kinds[name] == "text":
+        values = np.array(table.texts(name, rows), object)
+    else:
+        values = table.numbers(name)[rows]
+    ranks = np.unique(values, return_inverse=True)[1].tolist()
+    return [None if value != value else rank for value, rank in zip(values, ranks, strict=True)]
 
 
 def described(

@@ -48,20 +48,17 @@ function edgesFrom(edges, { threshold, skip_first: skip }, rules) {
   return { queries: part("queries"), keys: part("keys"), weights: part("weights"), n_above: all };
 }
 
-// The rows in the order of a column; numbers that are missing come last.
-function ordered({ columns, answers }, { sort, descending }) {
+// The rows in the order of a column; numbers that are missing come last. The cells of a table have
+// the beginnings of texts: equal ranks are equal values.
+function ordered({ columns, answers, rules }, { sort, descending }) {
   const rows = [...columns.trace_id.keys()];
   if (!sort) return descending ? rows.reverse() : rows;
   const [store] = answers["/api/stores"].stores;
-  const column = store.columns.find((each) => each.name === sort);
-  if (!column) throw new Error(`sort: expected a column, found ${sort.slice(0, 60)}`);
-  const keys = column.kind === "number" ? columns[sort].map(numberOf) : columns[sort];
+  if (!store.columns.some((each) => each.name === sort))
+    throw new Error(`sort: expected a column, found ${sort.slice(0, 60)}`);
   const by = descending ? -1 : 1;
-  const isNone = (key) => Number.isNaN(key);
-  const compare = (a, b) => {
-    if (isNone(a) || isNone(b)) return Number(isNone(a)) - Number(isNone(b));
-    return a === b ? 0 : a > b ? by : -by;
-  };
+  const keys = rules.ranks[sort].map((rank) => (rank === null ? Infinity : by * rank));
+  const compare = (a, b) => (a === b ? 0 : a - b);
   return rows.sort((i, j) => compare(keys[i], keys[j]));
 }
 
@@ -85,22 +82,26 @@ function find(known, query) {
   return { position, row: rows[position] ?? null, n: positions.length };
 }
 
-function isFound({ columns, rules }, { row, id, text }, rows) {
+function isFound({ columns, answers, rules }, { row, id, text }, rows) {
   if (row !== undefined) return (position) => rows[position] === Number(row);
   const ids = columns.trace_id;
   const exact = ids.indexOf(id ?? text);
   if (id !== undefined || exact >= 0) return (position) => rows[position] === exact;
-  const searched = [ids, ...rules.searched.map((name) => columns[name] ?? [])];
   const has = (value) => value?.toLowerCase().includes(text.toLowerCase());
-  return (position) => searched.some((values) => has(values[rows[position]]));
+  const textsOf = (row) => answers[`trace/${row}`].texts; // whole, where cells are beginnings
+  const isIn = (row) => has(ids[row]) || rules.searched.some((name) => has(textsOf(row)[name]));
+  return (position) => isIn(rows[position]);
 }
 
 function groups({ columns, rules }, { column }) {
+  const ranks = rules.ranks[column];
   const counts = new Map();
-  for (const text of columns[column]) counts.set(text, (counts.get(text) ?? 0) + 1);
+  for (const rank of ranks) counts.set(rank, (counts.get(rank) ?? 0) + 1);
   const sorted = [...counts].sort(([, a], [, b]) => b - a);
   const repeated = sorted.filter(([, n]) => n > 1).length;
-  return { n: sorted.length, repeated, groups: sorted.slice(0, rules.n_groups) };
+  const listed = sorted.slice(0, rules.n_groups);
+  const textOf = (rank) => columns[column][ranks.indexOf(rank)];
+  return { n: sorted.length, repeated, groups: listed.map(([rank, n]) => [textOf(rank), n]) };
 }
 
 // A number as float16 has it: adding much leaves its 11 bits, and rounds halves to even.

@@ -94,25 +94,35 @@ MISTAKES = [
     for threshold in (0, 0.1, 0.3, 0.7, 0.9, 1e-9)
 ]
 
+WHOLE = [
+    ("find", {"text": "t4 END"}),
+    ("groups", {"column": "question"}),
+    *[("table", {"sort": name, "descending": d}) for name in ("question", "big") for d in ("", 1)],
+]
+
 
 @pytest.fixture(scope="module")
 def precise(tmp_path_factory):
-    """Scores of several precisions at usual thresholds; returns the store's path."""
+    """Scores of several precisions at usual thresholds, long texts, and whole numbers that differ
+    beyond the 53 bits of a JavaScript number; returns the store's path."""
     columns = {f"score_{dtype}": Column(dtype) for dtype in PRECISIONS}
     rows = []
     for i, score in enumerate([0.1, 0.3, 0.7, 0.9, 0, -0.1] * 2):
         row = {name: np.dtype(column.dtype).type(score) for name, column in columns.items()}
-        rows.append((f"t{i}", row | {"label": i // 6}))
-    schema = Schema({"label": Column("int8"), **columns})
+        question = "\uff5e🦊"[i % 2] + "long " * 100 + f"t{7 * i % 12 // 2} end"
+        row |= {"label": i // 6, "question": question, "big": 2**53 + 7 * i % 12}
+        rows.append((f"t{i}", row))
+    others = {"label": Column("int8"), "question": Column("utf8"), "big": Column("int64")}
+    schema = Schema(others | columns)
     return write_traces(tmp_path_factory.mktemp("precise") / "precise.zarr", schema, rows)
 
 
 def test_a_file_answers_as_the_server(opened, precise, tmp_path):
-    """Scores are compared in their own precision."""
+    """Scores are compared in their own precision; whole texts and numbers are ordered and found."""
     file = tmp_path / "x.html"
     assert main(["view", str(precise), "--export", str(file)]) == 0
     browser, client = opened(file.as_uri()), client_of([precise])
-    for path, query in MISTAKES:
+    for path, query in MISTAKES + WHOLE:
         asked = f'"/api/0/1/{path}", {json.dumps(query)}'
         code = f'import("page/api.js").then(({{ getJson }}) => getJson({asked}))'
         assert browser.evaluate(code) == client.get(f"/api/0/1/{path}", params=query).json(), asked
