@@ -120,6 +120,7 @@ class Jobs(AbstractContextManager):
         for process in processes:
             process.join(STOP_S)
             process.kill()
+            process.join()
         self.progress.stop()
 
     def _start(self) -> None:
