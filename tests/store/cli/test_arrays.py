@@ -651,6 +651,15 @@ def test_numbers_without_a_dtype_have_one_for_all_records(run, tmp_path, values,
     assert [trace["mine"].tolist() for trace in store] == values
 
 
+def test_integers_that_no_type_holds_together_are_not_rounded(run, tmp_path):
+    """NumPy makes floats of such a list."""
+    lists = [[1, 2], [2**63 + 1, 5], [2.0**63, 5.5]]
+    write_lines(tmp_path / "f.jsonl", [{"v": value} for value in lists])
+    status, out, err = run("o.zarr", "f.jsonl", "--map", "mine=v")
+    assert (status, "expected integers that int64 holds" in out + err) == (1, True)
+    assert [trace["mine"].tolist() for trace in TraceStore.open("o.zarr")] == [lists[0], lists[2]]
+
+
 @pytest.mark.parametrize(
     "values", [[np.float64(0.1), 0.3], [0.3, np.float64(0.1)], [1, np.float64(0.1)]]
 )
