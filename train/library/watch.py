@@ -214,7 +214,9 @@ class Watch:
     def _watched(self, inputs: Tensor | None, config: Any, options: dict[str, Any]) -> Any:
         settings = settings_of(self.model, config, options)
         ids, mask = read_inputs(inputs, settings)
-        ends, pads = ends_of(settings)[0], fillers_of(settings, len(ids))
+        ends, pads = ends_of(settings)
+        if not are_filled_up(settings, len(ids)):
+            pads = set()
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
         passes = Passes(self.model, states, predictions, self.methods.top_k)
@@ -364,12 +366,12 @@ def ends_of(settings: Mapping[str, Any]) -> tuple[set[int], set[int]]:
     return ends, ids_of(settings.get("pad_token_id")) - ends
 
 
-def fillers_of(settings: Mapping[str, Any], n_prompts: int) -> set[int]:
-    """The ids that may fill up an answer: only behind a rule that ended it before others."""
-    ends, pads = ends_of(settings)
+def are_filled_up(settings: Mapping[str, Any], n_prompts: int) -> bool:
+    """Whether answers may be filled up: only behind a rule that ended one before others."""
+    has_ends = bool(ids_of(settings.get("eos_token_id")))
     has_others = n_prompts * (settings.get("num_return_sequences") or 1) > 1
     has_rule = settings.get("stopping_criteria") or settings.get("stop_strings")
-    return pads if ends and has_others and has_rule else set()
+    return has_ends and has_others and bool(has_rule)
 
 
 def ids_of(tokens: Any) -> set[int]:
