@@ -13,6 +13,7 @@ __all__ = [
     "floats",
     "integer",
     "integers",
+    "optional_integer",
     "parts",
     "shown_keys",
     "text",
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-def value(record: Mapping, key: str) -> object:
+def value(record: Mapping, key: str) -> Any:
     """Return the value of a key that must be there."""
     if key not in record:
         raise SchemaError(f"expected the key {key!r}, found {shown_keys(record)}")
@@ -48,10 +49,14 @@ def texts(record: Mapping, key: str) -> list[str]:
 
 
 def integer(record: Mapping, key: str) -> int:
-    item: Any = value(record, key)
+    item = value(record, key)
     if not is_integer(item):
         raise SchemaError(f"{key}: expected an integer, found {type(item).__name__}")
     return int(item)
+
+
+def optional_integer(record: Mapping, key: str) -> int | None:
+    return integer(record, key) if key in record else None
 
 
 def integers(record: Mapping, key: str) -> np.ndarray:
@@ -69,8 +74,7 @@ def integers(record: Mapping, key: str) -> np.ndarray:
 def parts(whole: object, key: str, expected: str) -> Sequence:
     """Return the list under a key, of `expected`, such as "an array for each layer"."""
     if not isinstance(whole, list | tuple) or not whole:
-        found = type(whole).__name__
-        raise SchemaError(f"{key}: expected a list of {expected}, found {found}")
+        raise SchemaError(f"{key}: expected a list of {expected}, found {type(whole).__name__}")
     return whole
 
 

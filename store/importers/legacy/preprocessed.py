@@ -5,11 +5,10 @@
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,31 +19,36 @@ from store.importers.legacy.states import state_columns
 from store.importers.source import Row
 from store.labels.rule import UNLABELLED
 
-__all__ = ["GraphTraces", "Partners", "PreprocessedTraces", "QuestionIds", "SequenceTraces"]
+__all__ = ["GRAPHS", "SEQUENCES", "Partners", "PreprocessedTraces", "QuestionIds"]
 
 Place = tuple[Given, int]  # file, number of the record in it
 QuestionIds = dict[str, dict[Given, list[str]]]  # kind -> file -> question of each trace
+GRAPHS, SEQUENCES = "graphs", "lstm"  # kinds, as messages call them
+KEYS = {"sequences": SEQUENCES, "graphs": GRAPHS}  # of the values of the traces -> kind
 
 
-class PreprocessedTraces(ABC):
+class PreprocessedTraces:
     """The traces of one file; raises SchemaError if the parts of its content do not fit together.
 
-    `values` is what it holds of each trace, `question_ids` the question of each.
+    `question_ids` is the question of each trace.
     """
 
-    key: ClassVar[str]  # of `values` in the content
-    kind: ClassVar[str]  # as messages call the format
-
     def __init__(self, content: Mapping) -> None:
-        self.values = content[self.key]
+        key, self.kind = next((key, kind) for key, kind in KEYS.items() if key in content)
+        self._values = content[key]
         self.question_ids = fields.texts(content, "question_ids")
         labels = fields.array(content["labels"]).astype(np.float64).ravel()
         self._labels = np.where(np.isin(labels, (0, 1)), labels, UNLABELLED).astype(np.int8)
-        for name, values in ((self.key, self.values), ("labels", labels)):
+        for name, values in ((key, self._values), ("labels", labels)):
             if len(values) != len(self):
                 raise SchemaError(
                     f"{name}: expected {len(self)} of them as question_ids has, found {len(values)}"
                 )
+
+    @staticmethod
+    def are_in(content: Mapping) -> bool:
+        """Return whether a dict has the keys of such a file."""
+        return {"labels", "question_ids"} <= content.keys() and not content.keys().isdisjoint(KEYS)
 
     def __len__(self) -> int:
         return len(self.question_ids)
@@ -56,43 +60,12 @@ class PreprocessedTraces(ABC):
 
     def row(self, i: int) -> Row:
         """Return the columns of trace i; raise SchemaError if it contradicts itself."""
-        states = self._states(self.values[i])
+        value = self._values[i]
+        if self.kind == SEQUENCES:
+            states = {"hs_last": fields.floats(value, "sequences", 2)}
+        else:
+            states = _graph_columns(value)
         return {"question_id": self.question_ids[i], "label": self._labels[i], **states}
-
-    @abstractmethod
-    def _states(self, value: Any) -> Row:
-        """Return the columns of what the file holds of one trace."""
-
-
-class SequenceTraces(PreprocessedTraces):
-    """The traces of an lstm file."""
-
-    key = "sequences"
-    kind = "lstm"
-
-    def _states(self, value: Any) -> Row:
-        return {"hs_last": fields.floats(value, "sequences", 2)}
-
-
-class GraphTraces(PreprocessedTraces):
-    """The traces of a file of graphs."""
-
-    key = "graphs"
-    kind = "graphs"
-
-    def _states(self, value: Any) -> Row:
-        """Return hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
-        graphs = fields.parts(value, "graphs", "a graph for each layer")
-        states = [fields.floats(_part(graph, "x"), "x", 2) for graph in graphs]
-        columns = state_columns(states)
-        n_tokens = len(states[0])
-        edges = [_edges(graph, n_tokens) for graph in graphs]
-        _, first_values = edges[0]
-        mean = np.zeros((_n_pairs(n_tokens), len(graphs)), first_values.dtype)
-        for layer, (pairs, values) in enumerate(edges):
-            mean[pairs, layer] = values
-        columns["attn_mean"] = mean
-        return columns
 
     def smallest_edge(self) -> float:
         """Return a threshold that the graphs were built with or above; 0 if all are complete.
@@ -102,7 +75,7 @@ class GraphTraces(PreprocessedTraces):
         """
         smallest = math.inf
         complete = True
-        for graphs in self.values:
+        for graphs in self._values if self.kind == GRAPHS else ():
             # a damaged trace is reported in its turn
             with suppress(SchemaError, TypeError, ValueError):
                 for graph in graphs:
@@ -115,6 +88,20 @@ class GraphTraces(PreprocessedTraces):
                 "graphs: expected an edge in some graph, found none; --attn-threshold is not known"
             )
         return 0.0 if complete else smallest
+
+
+def _graph_columns(value: object) -> Row:
+    """Return hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
+    graphs = fields.parts(value, "graphs", "a graph for each layer")
+    states = [fields.floats(_part(graph, "x"), "x", 2) for graph in graphs]
+    columns = state_columns(states)
+    n_tokens = len(states[0])
+    edges = [_edges(graph, n_tokens) for graph in graphs]
+    _, first_values = edges[0]
+    mean = np.zeros((_n_pairs(n_tokens), len(graphs)), first_values.dtype)
+    for layer, (pairs, values) in enumerate(edges):
+        mean[pairs, layer] = values
+    return columns | {"attn_mean": mean}
 
 
 def _n_pairs(n_tokens: int) -> int:
@@ -157,8 +144,8 @@ class Partners:
     def __init__(self, question_ids: QuestionIds, row_of: Callable[[Given, int], Row]) -> None:
         self._row_of = row_of
         self.sequence_of: dict[Place, Place] = {}  # by the place of graphs
-        sequences = _places(question_ids[SequenceTraces.kind])
-        for question_id, graphs in _places(question_ids[GraphTraces.kind]).items():
+        sequences = _places(question_ids[SEQUENCES])
+        for question_id, graphs in _places(question_ids[GRAPHS]).items():
             self.sequence_of.update(zip(graphs, sequences[question_id], strict=False))
         self.joined = set(self.sequence_of.values())
 

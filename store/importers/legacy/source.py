@@ -1,6 +1,6 @@
-"""A source of the traces in files of the older formats."""
+"""A source of the traces in files of the older formats, which their contents tell, never names."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from store.errors import SchemaError
@@ -8,17 +8,66 @@ from store.format.schema import Column
 from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.damage import DAMAGE
 from store.importers.files import Given
-from store.importers.legacy.contents import FileReader, Traces, survey_files
-from store.importers.legacy.preprocessed import GraphTraces, Partners, PreprocessedTraces
-from store.importers.legacy.raw import UNCLEAR, WITHOUT_IDS, belongs_to
-from store.importers.pickles import MAX_BYTES
+from store.importers.legacy.fields import shown_keys
+from store.importers.legacy.preprocessed import (
+    GRAPHS,
+    SEQUENCES,
+    Partners,
+    PreprocessedTraces,
+    QuestionIds,
+)
+from store.importers.legacy.raw import UNCLEAR, WITHOUT_IDS, RawTraces
+from store.importers.pickles import MAX_BYTES, read_content
 from store.importers.source import FileSource, Options, Row, check_scores_of_part
 from store.traces.columns import columns_of
 
-__all__ = ["LegacySource"]
+__all__ = ["FileReader", "LegacySource"]
 
 BY_STEP = ("raw A", "raw B", "raw C", "raw D")
 COLUMNS = columns_of(command="import")
+
+Traces = RawTraces | PreprocessedTraces  # of one file
+
+
+class FileReader:
+    """Reads files of at most `max_bytes`, of which it holds the last one."""
+
+    def __init__(self, keep_attention: bool, max_bytes: int) -> None:
+        self._keep_attention = keep_attention
+        self._max_bytes = max_bytes
+        self._last: tuple[Given, Traces] | None = None
+
+    def read(self, item: Given) -> Traces:
+        """Return the traces of a file, or raise what is wrong; the file before is let go first."""
+        if self._last is None or self._last[0] != item:
+            self._last = None
+            content = read_content(item.path, item.kind, self._max_bytes)
+            self._last = (item, self._understand(content))
+        return self._last[1]
+
+    @property
+    def last_kind(self) -> str:
+        return self._last[1].kind if self._last else ""
+
+    def _understand(self, content: object) -> Traces:
+        """Return the traces in a file's content; raise SchemaError with what it is not."""
+        if isinstance(content, Mapping) and PreprocessedTraces.are_in(content):
+            return PreprocessedTraces(content)
+        # damaged records beside a raw one are named one by one
+        if isinstance(content, list) and (not content or any(map(_is_raw, content))):
+            return RawTraces(content, self._keep_attention)
+        first = content[0] if isinstance(content, list) else content
+        keys = f" with the keys {shown_keys(first)}" if isinstance(first, Mapping) else ""
+        raise SchemaError(
+            "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
+            f"graphs with labels and question_ids, found {'a list of ' * (first is not content)}"
+            f"{type(first).__name__}{keys}; python -m store import --inspect shows a --map for "
+            "other arrays"
+        )
+
+
+def _is_raw(record: object) -> bool:
+    return isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
 
 
 class LegacySource(FileSource):
@@ -45,27 +94,53 @@ class LegacySource(FileSource):
     ) -> None:
         check_scores_of_part(options, "leave out --scores")
         self._reader = FileReader(keep_attention, max_bytes)
-        self._survey = survey_files(given, self._reader)
+        self._question_ids: QuestionIds = {GRAPHS: {}, SEQUENCES: {}}  # of preprocessed files
+        self._smallest_edge = 0.0  # a threshold that all graphs were built with or above
+        self._ordered = self._survey(given)
         sequences = FileReader(keep_attention, max_bytes)
-        self._partners = Partners(
-            self._survey.question_ids, lambda item, i: sequences.read(item).row(i)
-        )
+        self._partners = Partners(self._question_ids, lambda item, i: sequences.read(item).row(i))
         self._n_records: dict[Given, int] = {}  # of files whose records are known by position
         self._kind = ""  # not known until a record is whole
         self._attn_threshold = attn_threshold
-        super().__init__(given, options, self._survey.files)
+        super().__init__(given, options, self._ordered)
+
+    def _survey(self, given: Sequence[Given]) -> list[Given]:
+        """Look into the torch files, which are mapped; damaged ones are reported as they are read.
+
+        Returns the files to read: either all preprocessed ones, graphs first, or all raw ones.
+        Raises SchemaError where there are both.
+        """
+        damaged, raw = [], []
+        for item in given:
+            try:
+                traces = self._reader.read(item) if item.kind == "torch" else None
+            except DAMAGE:
+                damaged.append(item)
+                continue
+            if isinstance(traces, PreprocessedTraces):
+                self._smallest_edge = max(self._smallest_edge, traces.smallest_edge())
+                self._question_ids[traces.kind][item] = traces.question_ids
+            else:
+                raw.append(item)
+        preprocessed = [*self._question_ids[GRAPHS], *self._question_ids[SEQUENCES]]
+        if raw and preprocessed:
+            raise SchemaError(
+                f"expected files of one kind, found raw traces in {raw[0].path} and preprocessed "
+                f"ones in {preprocessed[0].path}; import the two kinds into two stores"
+            )
+        return [*preprocessed, *damaged] if preprocessed else list(given)
 
     def _first_row(self, files: Sequence[Given]) -> Row:
         # every part of preprocessed files has the columns of the first graphs
-        row = super()._first_row(self._survey.files if self._survey.is_preprocessed else files)
+        row = super()._first_row(self._ordered if any(self._question_ids.values()) else files)
         self._kind = self._reader.last_kind
         return row
 
     def _describe(self) -> dict[str, object]:
         threshold = self._attn_threshold
         if threshold is None:
-            threshold = self._survey.smallest_edge
-        elif self._kind != GraphTraces.kind:
+            threshold = self._smallest_edge
+        elif self._kind != GRAPHS:
             raise SchemaError(
                 f"attn_threshold: expected graphs, found {self._kind} traces; leave it out"
             )
@@ -102,8 +177,8 @@ class LegacySource(FileSource):
         It counts the records of all files before, in the order of the whole import: it is the same
         in every part, and in an import that goes on. None is guessed.
         """
-        files = self._survey.files
-        self._first_position = sum(map(self._count, files[: files.index(item)]))
+        before = self._ordered[: self._ordered.index(item)]
+        self._first_position = sum(map(self._count, before))
 
     def _count(self, item: Given) -> int:
         """Return the records of a file that go into this store; raises where nothing tells."""
@@ -114,9 +189,15 @@ class LegacySource(FileSource):
                 raise _not_known(item) from error
             if traces.kind == UNCLEAR:
                 raise _not_known(item)
-            is_own = belongs_to(traces.kind, self._kind)
-            self._n_records[item] = len(traces) if is_own else 0
+            self._n_records[item] = len(traces) if self._takes(traces.kind) else 0
         return self._n_records[item]
+
+    def _takes(self, kind: str) -> bool:
+        """Return whether files of a kind go into this store.
+
+        The extractor began to write ids at some time: its later files may follow those without.
+        """
+        return self._kind in (kind, kind + WITHOUT_IDS)
 
     def _check_kind(self, traces: Traces) -> None:
         """Raise SchemaError unless a file belongs to those before it."""
@@ -124,7 +205,7 @@ class LegacySource(FileSource):
         # the survey has refused preprocessed files beside raw ones
         if isinstance(traces, PreprocessedTraces) or kind in ("empty", UNCLEAR):
             return
-        if not belongs_to(kind, self._kind):
+        if not self._takes(kind):
             raise SchemaError(
                 f"expected {self._kind} traces like the files before it, found {kind}; import it "
                 "into another store"

@@ -38,10 +38,11 @@ def read_states(record: Mapping) -> RawStates:
     """
     prompt_len = None
     if is_by_step(record):
-        states, maps, prompt_len = _joined_steps(record)
+        states, prompt_len = _joined_states(record)
+        maps = [_joined_map(steps, len(states[0])) for steps in _steps(record, "attentions", 4)]
     else:
-        states = _arrays(record, "hidden_states", 2)
-        maps = _arrays(record, "attentions", 3)
+        states = [fields.floats(x, "hidden_states", 2) for x in _layers(record, "hidden_states")]
+        maps = [fields.floats(x, "attentions", 3) for x in _layers(record, "attentions")]
     n_layers = len(maps)
     if len(states) not in (n_layers, n_layers + 1):
         raise SchemaError(
@@ -55,24 +56,7 @@ def _layers(record: Mapping, key: str) -> Sequence:
     return fields.parts(fields.value(record, key), key, "an array for each layer")
 
 
-def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
-    return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
-
-
-def _joined_steps(record: Mapping) -> RawStates:
-    states_by_step = _first_beams(record, "hidden_states", 3)
-    maps_by_step = _first_beams(record, "attentions", 4)
-    first_map = maps_by_step[0][0]
-    prompt_len = len(states_by_step[0][0])
-    _check_prompt(record, prompt_len, first_map.shape[1])
-    _check_steps(states_by_step, prompt_len)
-    states = [np.concatenate(steps) for steps in states_by_step]
-    n_tokens = len(states[0])
-    maps = [_joined_map(steps, n_tokens) for steps in maps_by_step]
-    return RawStates(states, maps, prompt_len)
-
-
-def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]:
+def _steps(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]:
     """Return the first beam of each step of each layer."""
     layers = []
     for layer in _layers(record, key):
@@ -84,29 +68,24 @@ def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]
     return layers
 
 
-def _check_prompt(record: Mapping, of_states: int, of_maps: int) -> None:
-    """Raise SchemaError unless the record, the states and the maps say the same of the prompt."""
-    said = of_states
-    if "prompt_length" in record:
-        said = fields.integer(record, "prompt_length")
-    for key, expected in (("hidden_states", of_states), ("attentions", of_maps)):
-        if said != expected:
+def _joined_states(record: Mapping) -> tuple[list[np.ndarray], int]:
+    """Return `(T, d)` of each layer, and the length of the prompt, which the first step took."""
+    layers = _steps(record, "hidden_states", 3)
+    prompt_len = len(layers[0][0])
+    said = fields.optional_integer(record, "prompt_length")
+    if said not in (None, prompt_len):
+        raise SchemaError(
+            f"prompt_length: expected {prompt_len} as in the first step of hidden_states, "
+            f"found {said}"
+        )
+    for steps in layers:
+        n_tokens = [len(step) for step in steps]
+        if not prompt_len or n_tokens != [prompt_len, *[1] * (len(steps) - 1)]:
             raise SchemaError(
-                f"prompt_length: expected {expected} as in the first step of {key}, found {said}"
+                f"hidden_states: expected the {prompt_len or 1} tokens of the prompt in the first "
+                f"step and one in each later one, found {n_tokens[:8]}"
             )
-    if not of_states:
-        raise SchemaError("hidden_states: expected a prompt in the first step, found no token")
-
-
-def _check_steps(states_by_step: list[list[np.ndarray]], prompt_len: int) -> None:
-    """Raise SchemaError unless the first step takes the prompt, and each later one a token."""
-    for layer in states_by_step:
-        n_tokens = [len(step) for step in layer]
-        if n_tokens[0] != prompt_len or any(n != 1 for n in n_tokens[1:]):
-            raise SchemaError(
-                f"hidden_states: expected {prompt_len} tokens in the first step and one in each "
-                f"later one, found {n_tokens[:8]}"
-            )
+    return [np.concatenate(steps) for steps in layers], prompt_len
 
 
 def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:

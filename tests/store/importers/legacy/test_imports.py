@@ -140,22 +140,26 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
     "no tokens": ("F", {"tokens": None}, "expected the key 'tokens'"),
     "tokens of floats": ("F", {"tokens": lambda v: np.zeros(3)}, "tokens: expected integers"),
     "ids beyond int32": ("F", {"tokens": lambda v: v + 2**40}, "expected token ids that int32"),
-    "no numbers": ("F", {"hidden_states": lambda v: [x[:, :0] for x in v]}, "expected numbers for"),
+    "no numbers": ("F", {"hidden_states": lambda v: [x[:, :0] for x in v]}, "0 numbers in float16"),
     "no heads": ("F", {"attentions": lambda v: [x[:0] for x in v]}, "expected one head at least"),
     "id of a number": ("F", {"question_id": lambda v: 3}, "question_id: expected a text"),
     "states of integers": (
         *("F", {"hidden_states": lambda v: [np.zeros((3, D), int)] * L}),
-        "hidden_states: expected floating numbers with 2 axes",
+        "4 numbers in int64",
     ),
     "another width": (
         *("F", {"hidden_states": lambda v: [np.zeros((3, D + 1), np.float16)] * L}),
-        "expected shape",
+        "5 numbers in float16",
     ),
     "layers missing": (
         *("F", {"hidden_states": lambda v: v[:1]}),
         "expected states of the 2 layers of attentions, or one more before them",
     ),
-    "maps missing": ("F", {"attentions": lambda v: v[:1]}, "expected 2 layers of hidden"),
+    "maps missing": (
+        "F",
+        {"attentions": lambda v: v[:1]},
+        "found raw F, 2 layers of hidden_states, 1 of",
+    ),
     "no trace": ("F", dict.fromkeys(Trace(1).raw), "'hidden_states'"),
     "another prompt": (
         *("B", {"prompt_length": lambda v: v - 1}),
@@ -233,7 +237,7 @@ def test_why_no_record_is_whole(tmp_path):
     assert text.startswith("expected traces in 2 files, found none: ")
     assert f"{tmp_path}/in/0.pkl, record 0: expected the key 'tokens'" in text
     assert f"{tmp_path}/in/0.pkl, record 1: question_id: expected a text, found int" in text
-    assert f"{tmp_path}/in/1.pkl, record 0: expected the key 'tokens'" in text
+    assert f"{tmp_path}/in/1.pkl, record 1: question_id: expected a text, found int" in text
     assert text.endswith("; and 1 more")
     assert "\n" not in text
     write_pickle(tmp_path / "empty.pkl", [])
