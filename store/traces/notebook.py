@@ -8,7 +8,7 @@ link and no style sheet; colours are those of the page, under a transparent shad
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 from store.format.schema import Column
 from store.reports import count
@@ -17,8 +17,6 @@ from store.text_records import parse_list
 __all__ = ["store_html", "trace_html"]
 
 MAX_TOKENS = 2000  # shown of the prompt, its last ones, and of the answer, its first ones
-MAX_FACTS = 24  # numbers of a row
-MAX_COLUMNS = 100
 MAX_CHARS = 1000  # of a text
 DARKEST = 8.0  # nats; 0.03% and everything less likely has the full shade
 SHADE = "214,69,65"
@@ -27,20 +25,11 @@ LINE = "border-top:1px solid rgba(128,128,128,.4);margin-top:.4em"
 TOKENS = "white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospace"
 
 Values = Mapping[str, Any]
+Token = tuple[int, int, str, float]  # position, id, text, log-probability
 
 # C0 without tab and line end, DEL and C1, as the signs of Unicode for them, or as the one for none
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
-
-
-class _Tokens(NamedTuple):
-    """The tokens of a trace, as they are shown; None for what is not known of them."""
-
-    texts: Sequence[str]  # of each token; its id where no text is known
-    ids: Sequence[int] | None
-    logprobs: Sequence[float] | None
-    prompt_len: int | None
-    remark: str  # what does not fit
 
 
 def trace_html(title: str, values: Values, columns: Mapping[str, Column]) -> str:
@@ -48,26 +37,20 @@ def trace_html(title: str, values: Values, columns: Mapping[str, Column]) -> str
 
     `values` are those of the row, as a `Trace` gives them; only columns that are shown are read.
     """
-    tokens = _tokens(values, columns)
+    has_tokens = _is_of_tokens(columns, "tokens")
+    texts = ["references"] if has_tokens else ["question", "answer", "references"]
     parts = [_headline(title), _facts(values, columns)]
-    if tokens is None:
-        parts += _texts(values, columns, ["question", "answer"])
-    parts += _texts(values, columns, ["references"])
-    if tokens is not None:
-        parts += _token_parts(tokens)
+    parts += [_named(name, values[name]) for name in texts if _is_text(columns, name)]
+    if has_tokens:
+        parts += _token_parts(values, columns)
     return _tag("div", "".join(parts), style="line-height:1.6;max-width:70em")
 
 
 def store_html(title: str, columns: Mapping[str, tuple[str, str]]) -> str:
     """The columns of a store as an HTML table: name -> dtype and shape."""
     lines = [_table_line("th", ["column", "dtype", "shape"])]
-    for name, (dtype, shape) in list(columns.items())[:MAX_COLUMNS]:
-        lines.append(_table_line("td", [name, dtype, shape]))
-    parts = [_headline(title), _tag("table", "".join(lines))]
-    n_more = len(columns) - MAX_COLUMNS
-    if n_more > 0:
-        parts.append(_faint_line(f"… and {n_more} more columns"))
-    return "".join(parts)
+    lines += [_table_line("td", [name, *described]) for name, described in columns.items()]
+    return _headline(title) + _tag("table", "".join(lines))
 
 
 def _table_line(tag: str, texts: Sequence[str]) -> str:
@@ -81,138 +64,66 @@ def _headline(title: str) -> str:
 
 def _facts(values: Values, columns: Mapping[str, Column]) -> str:
     """The numbers of a row in one line."""
-    names = [name for name, column in columns.items() if column.is_single and not column.is_text]
-    facts = [f"{name} {_number(values[name])}" for name in names[:MAX_FACTS]]
-    if len(names) > MAX_FACTS:
-        facts.append(f"and {len(names) - MAX_FACTS} more")
-    return _faint_line(" · ".join(facts))
+    numbers = {name: values[name].item() for name in columns if _is_number(columns, name)}
+    shown = {name: f"{n:.4g}" if isinstance(n, float) else n for name, n in numbers.items()}
+    return _tag("div", _faint(" · ".join(f"{name} {text}" for name, text in shown.items())))
 
 
-def _number(value: Any) -> str:
-    number = value.item()
-    return f"{number:.4g}" if isinstance(number, float) else str(number)
+def _named(name: str, text: str) -> str:
+    shown = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]} …"
+    return _tag("div", f"{_faint(name)} {_tag('bdi', _text(shown))}")
 
 
-def _texts(values: Values, columns: Mapping[str, Column], names: Sequence[str]) -> Iterator[str]:
-    """A line for each of these texts that the row has."""
-    for name in names:
-        if name not in columns or not columns[name].is_text:
-            continue
-        text = values[name]
-        if len(text) > MAX_CHARS:
-            text = f"{text[:MAX_CHARS]} …"
-        if text:
-            yield _tag("div", f"{_faint(name)} {_tag('bdi', _text(text))}")
+def _is_text(columns: Mapping[str, Column], name: str) -> bool:
+    return name in columns and columns[name].is_text
 
 
-def _tokens(values: Values, columns: Mapping[str, Column]) -> _Tokens | None:
-    """The tokens of a row; None if neither their ids nor their texts are there."""
-    ids = _items(values, columns, "tokens")
-    texts = _parse_texts(values, columns)
-    remarks = []
-    if texts is not None and ids is not None and len(texts) != len(ids):
-        texts = []
-    if texts == [] and ids != []:
-        texts = None
-        remarks.append("token_texts does not fit the tokens")
-    if texts is None:
-        if ids is None:
-            return None
+def _is_number(columns: Mapping[str, Column], name: str) -> bool:
+    return name in columns and columns[name].is_single and not columns[name].is_text
+
+
+def _is_of_tokens(columns: Mapping[str, Column], name: str) -> bool:
+    """Whether a column has a number for each token."""
+    return name in columns and columns[name].axis is not None and not columns[name].item_shape
+
+
+def _token_parts(values: Values, columns: Mapping[str, Column]) -> Iterator[str]:
+    """Prompt and answer under a headline each; what does not fit the tokens is not shown."""
+    ids = values["tokens"].tolist()
+    texts = parse_list(values["token_texts"]) if _is_text(columns, "token_texts") else None
+    if texts is None or len(texts) != len(ids) or not all(isinstance(text, str) for text in texts):
         texts = [f"{number} " for number in ids]
-    logprobs = _items(values, columns, "logprob")
-    if logprobs is not None and len(logprobs) != len(texts):
-        logprobs = None
-        remarks.append("logprob does not fit the tokens")
-    prompt_len = _prompt_len(values, columns, len(texts))
-    return _Tokens(texts, ids, logprobs, prompt_len, "; ".join(remarks))
+    logprobs = values["logprob"].tolist() if _is_of_tokens(columns, "logprob") else []
+    if len(logprobs) != len(ids):
+        logprobs = [math.nan] * len(ids)
+    tokens = [*zip(range(len(ids)), ids, texts, logprobs, strict=True)]
+    n_prompt = int(values["prompt_len"].item()) if _is_number(columns, "prompt_len") else -1
+    if 0 <= n_prompt <= len(ids):
+        prompt = tokens[:n_prompt]
+        yield from _part("prompt", prompt, prompt[-MAX_TOKENS:])
+        tokens = tokens[n_prompt:]
+    name = "answer" if 0 <= n_prompt <= len(ids) else "tokens"
+    yield from _part(name, tokens, tokens[:MAX_TOKENS])
 
 
-def _items(values: Values, columns: Mapping[str, Column], name: str) -> list | None:
-    """The numbers of a column with one for each token; None if there is no such column."""
-    column = columns.get(name)
-    if column is None or column.axis is None or column.item_shape:
-        return None
-    numbers: list = values[name].tolist()
-    return numbers
+def _part(name: str, tokens: Sequence[Token], shown: Sequence[Token]) -> Iterator[str]:
+    side = "last" if name == "prompt" else "first"
+    less = f", the {side} {len(shown):,} are shown" if len(shown) < len(tokens) else ""
+    yield _tag("div", _faint(f"{name}, {count(len(tokens), 'token')}{less}"), style=LINE)
+    yield _tag("div", "".join(_token(*one) for one in shown), style=TOKENS)
 
 
-def _parse_texts(values: Values, columns: Mapping[str, Column]) -> list[str] | None:
-    """The texts of the tokens; none where they are no JSON list of strings; None: no column."""
-    column = columns.get("token_texts")
-    if column is None or not column.is_text:
-        return None
-    texts = parse_list(values["token_texts"]) or []
-    return texts if all(isinstance(text, str) for text in texts) else []
-
-
-def _prompt_len(values: Values, columns: Mapping[str, Column], n_tokens: int) -> int | None:
-    """The length of the prompt; None where it is not known, or cannot be."""
-    column = columns.get("prompt_len")
-    if column is None or not column.is_single or column.is_text:
-        return None
-    n = values["prompt_len"].item()
-    return int(n) if 0 <= n <= n_tokens else None
-
-
-def _token_parts(tokens: _Tokens) -> Iterator[str]:
-    """Prompt and answer under a headline each, and the legend."""
-    prompt = range(tokens.prompt_len or 0)
-    answer = range(len(prompt), len(tokens.texts))
-    if tokens.prompt_len is not None:
-        yield from _part("prompt", tokens, prompt, prompt[-MAX_TOKENS:])
-    name = "tokens" if tokens.prompt_len is None else "answer"
-    yield from _part(name, tokens, answer, answer[:MAX_TOKENS])
-    if tokens.logprobs is not None:
-        yield _legend()
-    if tokens.remark:
-        yield _faint_line(tokens.remark)
-
-
-def _part(name: str, tokens: _Tokens, whole: range, shown: range) -> Iterator[str]:
-    """The tokens `shown` of a part of the trace; what is left out is said at its place."""
-    yield _tag("div", _faint(f"{name}, {count(len(whole), 'token')}"), style=LINE)
-    pieces = [_token(tokens, i) for i in shown]
-    n_before = shown.start - whole.start
-    if n_before:
-        pieces.insert(0, _faint(f"… {n_before:,} before "))
-    n_after = whole.stop - shown.stop
-    if n_after:
-        pieces.append(_faint(f" … {n_after:,} more"))
-    yield _tag("div", "".join(pieces), style=TOKENS)
-
-
-def _token(tokens: _Tokens, i: int) -> str:
-    about = [f"token {i}"]
-    style = ""
-    if tokens.ids is not None:
-        about.append(f"id {tokens.ids[i]}")
-    if tokens.logprobs is not None:
-        logprob = tokens.logprobs[i]
-        about.append(f"log-probability {logprob:.3f}")
-        style = _shade(logprob)
+def _token(i: int, number: int, text: str, logprob: float) -> str:
+    about = f"token {i}, id {number}, log-probability {logprob:.3f}"
     # bdi: what turns the direction of a text ends with it
-    return _tag("bdi", _text(tokens.texts[i]), style, ", ".join(about))
+    return _tag("bdi", _text(text), _shade(logprob), about)
 
 
 def _shade(logprob: float) -> str:
     """The colour behind a token; none for a likely one, or where nothing predicted it (NaN)."""
-    if math.isnan(logprob):
-        return ""
-    share = min(1.0, max(0.0, -logprob / DARKEST))
+    share = 0.0 if math.isnan(logprob) else min(1.0, max(0.0, -logprob / DARKEST))
     opacity = round(FULL * share, 2)
     return f"background:rgba({SHADE},{opacity})" if opacity else ""
-
-
-def _legend() -> str:
-    pieces = [_faint("log-probability, nats:"), " "]
-    for share in (0, 0.25, 0.5, 1):
-        logprob = -share * DARKEST
-        pieces.append(_tag("span", f" {logprob:g} ", _shade(logprob)))
-    return _tag("div", "".join(pieces), style="white-space:pre-wrap")
-
-
-def _faint_line(text: str) -> str:
-    return _tag("div", _faint(text))
 
 
 def _faint(text: str) -> str:

@@ -94,7 +94,6 @@ def test_tokens_are_shaded_by_how_unlikely_they_were(tmp_path):
     shades = [opacity(attributes) for _, attributes in found.tokens]
     assert shades == [0, 0, 0.3, 0.6, 0.6, 0.6, 0]
     assert found.tokens[2][1]["title"] == "token 2, id 102, log-probability -4.000"
-    assert "log-probability, nats:" in found.text
 
 
 @pytest.mark.parametrize(
@@ -131,35 +130,17 @@ def test_hostile_texts_stay_texts(tmp_path):
     assert found.text.encode()
 
 
-def test_a_hostile_id_and_question_stay_texts(tmp_path):
-    texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
-    rows = {text: {"question": text} for text in texts}
-    for trace in make_store(tmp_path / "s.zarr", {"question": "utf8"}, rows):
-        found = Reader(trace._repr_html_())
-        assert len(found.tokens) == 1
-        assert found.text.count(", row ") == 1
-
-
 def test_line_ends_and_empty_tokens_are_seen(tmp_path):
     found = show(tmp_path / "s.zarr", row(["a\n", "", "\t", "\r\n"], [-1.0] * 4))
     assert [text for text, _ in found.tokens] == ["a↵\n", "", "\t", "␍↵\n"]
     assert opacity(found.tokens[1][1]) > 0
 
 
-def test_without_texts_the_ids_are_shown(tmp_path):
-    found = show(tmp_path / "s.zarr", {"tokens": np.array([7, -1, 12], np.int32)})
-    assert [text for text, _ in found.tokens] == ["7 ", "-1 ", "12 "]
-    assert "log-probability" not in found.text
-
-
-@pytest.mark.parametrize(
-    "texts", ["", "no JSON", '{"a": 1}', '["a"]', "[1, 2]", "[[" * 10**5, '"ab"', "NaN"]
-)
+@pytest.mark.parametrize("texts", ["", '{"a": 1}', '["a"]', "[1, 2]", "[[" * 10**5])
 def test_texts_that_do_not_fit_are_replaced_by_ids(tmp_path, texts):
     values = row([*"ab"], [-1.0, -1.0])
     found = show(tmp_path / "s.zarr", values | {"token_texts": texts})
     assert [text for text, _ in found.tokens] == ["100 ", "101 "]
-    assert "token_texts does not fit the tokens" in found.text
 
 
 def test_probabilities_that_do_not_fit_shade_nothing(tmp_path):
@@ -167,13 +148,6 @@ def test_probabilities_that_do_not_fit_shade_nothing(tmp_path):
     own = Column("float32", axis="others")
     found = show(tmp_path / "s.zarr", values, logprob=own)
     assert not any("style" in attributes for _, attributes in found.tokens)
-    assert "logprob does not fit the tokens" in found.text
-
-
-def test_texts_without_ids_are_shown(tmp_path):
-    found = show(tmp_path / "s.zarr", {"token_texts": '["a", "b"]'})
-    titles = [(text, about["title"]) for text, about in found.tokens]
-    assert titles == [("a", "token 0"), ("b", "token 1")]
 
 
 def test_of_a_long_trace_the_border_of_prompt_and_answer_is_shown(tmp_path):
@@ -184,15 +158,8 @@ def test_of_a_long_trace_the_border_of_prompt_and_answer_is_shown(tmp_path):
     assert len(found.tokens) == 2 * notebook.MAX_TOKENS
     assert found.tokens[0][1]["title"].startswith("token 48000,")
     assert found.tokens[-1][1]["title"].startswith("token 51999,")
-    assert "prompt, 50,000 tokens… 48,000 before " in found.text
-    assert found.text.count(" … 48,000 more") == 1
-
-
-def test_without_a_prompt_the_first_tokens_are_shown(tmp_path):
-    found = show(tmp_path / "s.zarr", {"tokens": np.zeros(5000, np.int32)})
-    assert len(found.tokens) == notebook.MAX_TOKENS
-    assert "tokens, 5,000 tokens" in found.text
-    assert "… 3,000 more" in found.text
+    assert "prompt, 50,000 tokens, the last 2,000 are shown" in found.text
+    assert "answer, 50,000 tokens, the first 2,000 are shown" in found.text
 
 
 def test_numbers_of_the_row_are_shown(tmp_path):
@@ -214,6 +181,7 @@ def test_a_trace_without_tokens_shows_its_texts(tmp_path):
 def test_columns_of_other_shapes_are_not_taken_for_tokens():
     """Names alone say nothing."""
     columns = {"tokens": Column("int32", (2,)), "prompt_len": Column("utf8")}
+    columns |= {"hidden_states": Column("float16", (32, 4096), "tokens")}  # never read
     columns |= dict.fromkeys(("token_texts", "logprob"), Column("float32"))
     values = {"tokens": np.zeros(2, np.int32), "prompt_len": "three"}
     values |= {"token_texts": np.float32(1), "logprob": np.float32(-1)}
@@ -222,24 +190,8 @@ def test_columns_of_other_shapes_are_not_taken_for_tokens():
     assert not found.tokens
 
 
-def test_only_what_is_shown_is_read():
-    """Never the states."""
-    columns = {"hidden_states": Column("float16", (32, 4096), "tokens")}
-    columns |= {"tokens": Column("int32", axis="tokens")}
-    found = Reader(trace_html("t", {"tokens": np.arange(2)}, columns))
-    assert len(found.tokens) == 2
-
-
 def test_a_store_is_a_table_of_its_columns(tmp_path):
     store = make(tmp_path / "s.zarr", [row([*"ab"], [0.0, 0.0])])
     found = Reader(store._repr_html_())
     assert f"{store.path}: 1 rows" in found.text
     assert "logprobfloat32(tokens,)" in found.text
-
-
-def test_of_very_many_columns_the_first_are_shown():
-    columns = {f"c{i}": ("int8", "(3,)") for i in range(300)}
-    found = Reader(store_html("s", columns))
-    assert "c99" in found.text
-    assert "c100" not in found.text
-    assert "… and 200 more columns" in found.text
