@@ -59,15 +59,6 @@ _ABBREVIATIONS = frozenset(
         "inc ltd co corp bros etc approx ca cf vol op fig al"
     )
 )
-_DENIALS = frozenset(
-    _words(
-        "not never nor isnt wasnt arent werent aint doesnt didnt dont hasnt hadnt cant cannot "
-        "couldnt wont wouldnt unlike except neither"
-    )
-)
-_DENYING_PAIRS = frozenset(
-    {("rather", "than"), ("instead", "of"), ("other", "than"), ("no", "longer")}
-)
 # before a place, in normal form: "I don't think it's", "I doubt it is", "anything but"
 _SMALL = r"(?: (?:in|at|on|the|a|an))*"
 _DOUBT = re.compile(
@@ -76,14 +67,16 @@ _DOUBT = re.compile(
     rf"|\b(?:anything|anyone|anywhere|anybody) but{_SMALL}$"
 )
 _LONGEST_DOUBT = 9  # words
-# between a denial and what it denies: "not in Paris", "was not the city of Paris"
-_BETWEEN = frozenset(
-    _words("in at on of by to from be been was is called named city actually really necessarily")
+# "not in Paris", "was not the city of Paris"; but "not only Paris"
+_DENIED_BEFORE = re.compile(
+    r"(?:^| )(?:not|never|nor|isnt|wasnt|arent|werent|aint|doesnt|didnt|dont|hasnt|hadnt|cant|"
+    r"cannot|couldnt|wont|wouldnt|unlike|except|neither|rather than|instead of|other than|"
+    r"no longer)(?: (?:in|at|on|of|by|to|from|be|been|was|is|called|named|city|actually|really|"
+    r"necessarily|a|an|the)){0,3}$"
 )
-_MAX_BETWEEN = 3
-_AFFIRMING = frozenset(["only", "just", "merely", "simply"])  # "not only Paris"
-_VERBS = frozenset(["is", "was", "are", "were"])
-_DENYING_VERBS = frozenset(["isnt", "wasnt", "arent", "werent"])
+_DENIED_BEHIND = re.compile(
+    r"(?:(?:is|was|are|were) not|isnt|wasnt|arent|werent)(?= |$)(?! (?:only|just|merely|simply)\b)"
+)
 # within a sentence they mean something else: "Yes, no doubt about that"
 _POLAR = frozenset(["yes", "no", "true", "false"])
 _BEFORE_POLAR = frozenset(  # "The answer is yes", "That statement is false"
@@ -282,32 +275,10 @@ def _places(words: Sequence[str], text: Sequence[str]) -> Iterator[int]:
 
 
 def _is_denied(text: Sequence[str], at: int, n: int) -> bool:
-    before = text[max(0, at - _LONGEST_DOUBT) : at]
-    is_doubted = _DOUBT.search(" ".join(before)) is not None
-    behind = text[at + n : at + n + 3]
-    return is_doubted or _is_denied_before(before) or _is_denied_behind(behind)
-
-
-def _is_denied_before(before: Sequence[str]) -> bool:
-    """Whether the words before a place end in a denial, with at most three small words behind."""
-    for n_between in range(_MAX_BETWEEN + 1):
-        end = len(before) - n_between
-        if end <= 0:
-            return False
-        if before[end - 1] in _DENIALS or tuple(before[max(0, end - 2) : end]) in _DENYING_PAIRS:
-            return True
-        if before[end - 1] not in _BETWEEN | ARTICLES:
-            return False
-    return False
-
-
-def _is_denied_behind(behind: Sequence[str]) -> bool:
-    match list(behind):
-        case [verb, "not", *rest] if verb in _VERBS:
-            return not (rest and rest[0] in _AFFIRMING)
-        case [verb, *rest] if verb in _DENYING_VERBS:
-            return not (rest and rest[0] in _AFFIRMING)
-    return False
+    before = " ".join(text[max(0, at - _LONGEST_DOUBT) : at])
+    behind = " ".join(text[at + n : at + n + 3])
+    is_denied_before = _DOUBT.search(before) or _DENIED_BEFORE.search(before)
+    return is_denied_before is not None or _DENIED_BEHIND.match(behind) is not None
 
 
 class LabelRule(NamedTuple):
