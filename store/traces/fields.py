@@ -34,7 +34,6 @@ __all__ = [
 
 ALL, NONE = "all", "none"  # names for every field, and for no field
 MAX_CHARACTERS = 1000  # of a text, unless its field is named
-MAX_FIELDS = 900  # of the columns that a store may have
 INT64 = range(-(2**63), 2**63)
 _COUNTS = [f"n_{axis}" for axis in RAGGED]  # that filters know without a column
 _RESERVED_NAMES = (TRACE_ID, "source_file", *TRACE_COLUMNS, *RAGGED, *_COUNTS)
@@ -47,15 +46,11 @@ class Fields:
 
     names: Mapping[str, str] = field(default_factory=dict)  # column -> field
     columns: Mapping[str, Column] = field(default_factory=dict)
-    whole: frozenset[str] = frozenset()  # fields whose texts are never cut
-    cut: set[str] = field(default_factory=set)  # fields of which a text was cut so far
-    mended: set[str] = field(default_factory=set)  # those with a part that became ?
+    cut: Collection[str] = ()  # fields of which long texts are cut
+    mended: Collection[str] = ()  # those with a part that becomes ?
 
     def row(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of each column; raises SchemaError for one that its column cannot hold.
-
-        Fields of which a text is cut or mended are remembered.
-        """
+        """The value of each column; raises SchemaError for one that its column cannot hold."""
         return {
             column: self._value(record.get(name), name, self.columns[column])
             for column, name in self.names.items()
@@ -64,14 +59,8 @@ class Fields:
     def _value(self, value: Any, name: str, column: Column) -> Any:
         value = plain_value(value)
         if column.is_text:
-            found = as_text(value)
-            text = _mend(found)
-            if text != found:
-                self.mended.add(name)
-            if name in self.whole or len(text) <= MAX_CHARACTERS:
-                return text
-            self.cut.add(name)
-            return text[:MAX_CHARACTERS]
+            text = _mend(as_text(value))
+            return text[:MAX_CHARACTERS] if name in self.cut else text
         if value is None and column.dtype == "float64":
             return math.nan
         if not _fits(value, column.dtype):
@@ -88,17 +77,16 @@ class Fields:
         if renamed:
             shown = ", ".join(f"{name!r:.80} is {column}" for name, column in renamed.items())
             lines.append(f"fields whose columns have other names: {shown:.500}")
-        names = ",".join(name for name in self.names.values() if name in self.cut)
-        if names:
+        if self.cut:
+            names = ",".join(self.cut)
             lines.append(
                 f"texts of more than {MAX_CHARACTERS:,} characters are cut in the fields "
                 f"{names:.500}; --fields {ALL},{names:.500} keeps them whole"
             )
-        names = ",".join(name for name in self.names.values() if name in self.mended)
-        if names:
+        if self.mended:
             lines.append(
                 "half a character (a lone surrogate), or bytes that are not UTF-8, became ? in "
-                f"texts of the fields {names:.500}"
+                f"texts of the fields {','.join(self.mended):.500}"
             )
         return lines
 
@@ -139,7 +127,7 @@ def find_fields(
     digest of each is added.
 
     Raises NotFoundError: there is no such field; SchemaError: a name is that of a column which a
-    trace has anyway, or of another field, or there are too many.
+    trace has anyway, or of another field.
     """
     seen: defaultdict[str, _Seen] = defaultdict(_Seen)
     n_records = 0
@@ -150,11 +138,6 @@ def find_fields(
     present = [name for name, found in seen.items() if found.is_there]
     simple = [name for name in present if seen[name].is_plain]
     chosen = choose_fields(present, simple, wanted)
-    if len(chosen) > MAX_FIELDS:
-        raise SchemaError(
-            f"expected at most {MAX_FIELDS} fields, found {len(chosen):,}; name those to keep "
-            f"(--fields NAME,NAME), or none (--fields {NONE})"
-        )
     n_alike = Counter(column_name(name).lower() for name in chosen)
     names: dict[str, str] = {}
     columns: dict[str, Column] = {}
@@ -165,11 +148,10 @@ def find_fields(
         _check_name(name, column, names)
         names[column] = name
         columns[column] = Column(_dtype(seen[name].kinds, seen[name].n < n_records))
-    whole = frozenset(name for name, is_named in chosen.items() if is_named)
     texts = [name for column, name in names.items() if columns[column].is_text]
-    cut = {name for name in texts if name not in whole and seen[name].is_long}
-    mended = {name for name in texts if seen[name].is_broken}
-    return Fields(names, columns, whole, cut, mended)
+    cut = [name for name in texts if seen[name].is_long and not chosen[name]]
+    mended = [name for name in texts if seen[name].is_broken]
+    return Fields(names, columns, cut, mended)
 
 
 def choose_fields(
