@@ -6,7 +6,7 @@ from typing import Any
 
 from store.cli import shared_options
 from store.cli.arguments import positive, whole
-from store.cli.command import Command, flag, option
+from store.cli.command import Command, option
 from store.cli.progress import Progress
 from store.read.store import TraceStore
 from store.reports import count, say
@@ -27,8 +27,9 @@ The map is fitted to a random sample, then all traces are projected in one pass;
 grow with the store. A trace whose states are not finite gets NaN, and is counted. The provenance
 says what was projected, and how much of the variance each component has.
 
-The column is added in one commit, and nothing else is rewritten. A command that was stopped has
-added nothing: run it again. The same seed gives the same map.
+The column is added in one commit, in place of an earlier map of its name, and nothing else is
+rewritten. A command that was stopped has added nothing: run it again. The same seed gives the same
+map.
 
 States of each token (hidden_states) are not projected; python -m store derive makes columns of one
 state a trace of them, hs_last and hs_mean.
@@ -68,9 +69,6 @@ class Project(Command):
         whole(0, 999_999_999),
         Projection.seed,
     )
-    replace: bool = flag(
-        "replace a projection of that name that was made otherwise (default: stop)"
-    )
     ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
@@ -78,18 +76,13 @@ class Project(Command):
             self.column, self.layer, self.method, self.dimensions, self.sample, self.seed
         )
         store = TraceStore.open(self.store, check=True)
-        plan = plan_projection(store, projection, self.name, replace=self.replace)
-        if plan.is_there:
-            say(f"{self.store}: has {plan.name} already, made the same way: nothing to do")
-            return 0
+        plan = plan_projection(store, projection, self.name)
         check_space(self.store, len(store) * plan.column.item_bytes, ignore=self.ignore_space)
         progress = Progress(
             lambda done: done / plan.n_reads, lambda done: f"{done:,} rows read", "rows"
         )
         with progress, StoreWriter.open(self.store) as writer:
-            made = project_column(
-                writer, projection, plan.name, replace=self.replace, progress=progress
-            )
+            made = project_column(writer, projection, plan.name, progress)
         say(f"{self.store}: {plan.name} of {count(made['rows'], 'trace')} added; {_report(made)}")
         return 0
 

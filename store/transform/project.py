@@ -46,19 +46,16 @@ class Plan(NamedTuple):
     width: int  # numbers that are read of a row
     record: dict[str, Any]  # what the provenance says of it, but what only the computation tells
     n_reads: int  # rows that are read in all, by every pass
-    is_there: bool  # whether the store has the very column already
 
 
-def plan_projection(
-    store: TraceStore, projection: Projection, name: str | None = None, *, replace: bool = False
-) -> Plan:
+def plan_projection(store: TraceStore, projection: Projection, name: str | None = None) -> Plan:
     """Check a projection before anything is computed.
 
-    `name` is that of the column to make; None: column, layer and method, e.g. `hs_last_16_pca`.
-    `replace`: an earlier projection of that name may be replaced by another one.
+    `name` is that of the column to make; None: column, layer and method, e.g. `hs_last_16_pca`. An
+    earlier projection of that name is replaced.
 
     Raises NotFoundError: there is no such column or layer; SchemaError: the column has not the same
-    floating numbers for each row, or the name is taken.
+    floating numbers for each row, or another column has the name.
     """
     states = _check_states(store, projection)
     layer, select = _choose_layer(store, projection, states)
@@ -70,15 +67,17 @@ def plan_projection(
     name = name or "_".join(str(part) for part in parts if part is not None)
     column = Column("float32", (projection.dimensions,), axis_names=("dimensions",))
     Schema({**store.schema.columns, name: column})  # refuses the name now, not after the work
+    if name in store.schema.columns and name not in recorded_projections(store.provenance):
+        raise SchemaError(
+            f"{store.location}, column {name!r}: it is there, and no projection; choose another "
+            "--name"
+        )
     record = asdict(projection)
     n_sampled = min(record.pop("sample"), len(store))
     record |= {"layer": layer, "sample_rows": n_sampled, "rows": len(store)}
-    # of these values: others that take their place have another
-    record["array"] = store.schema.layout(projection.column).path
     n_passes = 2 if projection.method == "umap" else 1  # over the sample
     n_reads = n_passes * n_sampled + len(store)
-    is_there = _is_there(store, name, record, replace)
-    return Plan(name, column, projection, select, width, record, n_reads, is_there)
+    return Plan(name, column, projection, select, width, record, n_reads)
 
 
 def _check_states(store: TraceStore, projection: Projection) -> Column:
@@ -138,41 +137,17 @@ def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
         raise SchemaError(f"{store.location}: expected traces to project, found an empty store")
 
 
-def _is_there(store: TraceStore, name: str, record: Mapping[str, Any], replace: bool) -> bool:
-    """Whether this projection was made already; raises SchemaError if the name is taken."""
-    if name not in store.schema.columns:
-        return False
-    where = f"{store.location}, column {name!r}"
-    made = recorded_projections(store.provenance).get(name)
-    if made is None:
-        raise SchemaError(f"{where}: it is there, and no projection; choose another --name")
-    if replace:
-        return False
-    made = {"array": record["array"]} | made  # of which earlier versions say nothing
-    apart = [key for key in record if made.get(key) != record[key]]
-    if apart:
-        found = ", ".join(f"{key} {made.get(key)}" for key in apart)
-        raise SchemaError(
-            f"{where}: it is there, made otherwise ({found}); replace it with --replace, "
-            "or choose another --name"
-        )
-    return True
-
-
 def project_column(
     writer: StoreWriter,
     projection: Projection,
     name: str | None = None,
-    *,
-    replace: bool = False,
     progress: Progress = lambda done: None,
 ) -> dict[str, Any]:
     """Add a column float32 `(dimensions,)` of coordinates, in one commit.
 
     A row whose states are not all finite gets NaN, and is no part of the sample. Stopped, it has
-    added nothing. The same store, projection and seed give the same numbers on one machine. If the
-    store has the very projection, nothing is done. `progress` is called with the number of rows
-    read so far, of `Plan.n_reads`.
+    added nothing. The same store, projection and seed give the same numbers on one machine.
+    `progress` is called with the number of rows read so far, of `Plan.n_reads`.
 
     Returns what the provenance says of the column, under `PROJECTIONS_KEY`: what was asked for,
     `rows_fitted`, `rows_not_finite` (NaN), and `explained_variance` of each principal component as
@@ -180,9 +155,7 @@ def project_column(
     is as it was.
     """
     store = TraceStore.open(writer.root, check=True)  # coordinates would hide what is damaged
-    plan = plan_projection(store, projection, name, replace=replace)
-    if plan.is_there:
-        return recorded_projections(store.provenance)[plan.name]
+    plan = plan_projection(store, projection, name)
     reader = _Reader(store, plan, progress)
     pca, transform = _fit(reader)
     made = {

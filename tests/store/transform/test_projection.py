@@ -62,14 +62,6 @@ def test_rows_that_are_equal_lie_at_the_origin(monkeypatch, width, n):
     assert np.allclose(pca.components @ pca.components.T, np.eye(2))
 
 
-def test_empty_blocks_change_nothing():
-    rows = states(20, 4)
-    empty = rows[:0]
-    found = fit_pca([empty, rows[:7], empty, rows[7:], empty], 4, 2)
-    expected = fit_pca([rows[:7], rows[7:]], 4, 2)
-    assert np.array_equal(found.components, expected.components)
-
-
 @pytest.mark.parametrize(("n", "size", "expected"), [(0, 5, 0), (3, 5, 3), (100, 10, 10)])
 def test_a_sample_is_of_different_rows_and_the_same_each_time(n, size, expected):
     rows = sample_rows(n, size, seed=1)
@@ -78,11 +70,6 @@ def test_a_sample_is_of_different_rows_and_the_same_each_time(n, size, expected)
     assert np.array_equal(rows, sample_rows(n, size, seed=1))
     if expected < n:
         assert not np.array_equal(rows, sample_rows(n, size, seed=2))
-
-
-def test_a_sample_is_of_the_whole_store():
-    rows = sample_rows(1_000_000, 1000, seed=0)
-    assert abs(rows.mean() - 500_000) < 40_000
 
 
 def test_rows_that_are_not_finite_are_found():
