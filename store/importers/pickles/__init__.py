@@ -14,9 +14,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from store.errors import CorruptError, RefusedError
+from store.errors import CorruptError
 from store.importers.damage import DAMAGED_BYTES, damage
-from store.importers.pickles.limits import CheckedReader, TooLargeError, too_much
+from store.importers.pickles.limits import CheckedReader, too_much
 from store.importers.pickles.torch_files import ZIP_MAGIC, load_storage, read_legacy, read_zip
 from store.importers.pickles.unpickler import Unpickler
 from store.memory_limits import read_memory
@@ -63,15 +63,9 @@ def read_content(path: Path, kind: str, max_bytes: int = MAX_BYTES) -> Any:
 def _read_pickle(file: io.BufferedReader, n_stored: int, max_bytes: int) -> Any:
     available = read_memory().available
     is_compressed = file.peek().startswith(GZIP_MAGIC)
-    try:
-        return _load(file, n_stored, is_compressed, min(max_bytes, available))
-    except TooLargeError as error:
-        if available >= max_bytes:
-            raise
-        shortage = f"it does not fit into the {available} bytes of free memory"
-        if is_compressed:  # a few of its bytes may stand for any number
-            raise RefusedError(f"{shortage}; import it on a larger machine") from error
-        raise MemoryError(f"{file.name}: {shortage}") from error
+    if not is_compressed and available < n_stored <= max_bytes:
+        raise MemoryError(f"{file.name}: it does not fit into the {available} bytes of free memory")
+    return _load(file, n_stored, is_compressed, min(max_bytes, available))
 
 
 def _load(file: io.BufferedReader, n_stored: int, is_compressed: bool, max_bytes: int) -> Any:

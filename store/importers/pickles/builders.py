@@ -125,9 +125,6 @@ def _frombuffer(
 
 
 def _as_bytes(data: object) -> bytes | bytearray:
-    """Return the bytes of an array, which Python 2 wrote as a text."""
-    if isinstance(data, str):
-        return data.encode("latin1")
     if not isinstance(data, bytes | bytearray):
         raise CorruptError(f"expected the bytes of an array, found {type(data).__name__}")
     return data

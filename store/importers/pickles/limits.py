@@ -16,7 +16,6 @@ from store.errors import CorruptError, RefusedError
 
 __all__ = [
     "CheckedReader",
-    "TooLargeError",
     "check_keys",
     "check_sizes",
     "check_tree",
@@ -33,10 +32,6 @@ MAX_ITEMS = 16_000_000  # and characters, that any pickle may show
 ITEMS_PER_BYTE = 100  # by references to the same values
 _TEXTS = (str, bytes, bytearray)
 _KEYS = (str, bytes, int, float, bool, type(None))
-
-
-class TooLargeError(RefusedError):
-    """A file is above a limit that may be raised; nothing else is wrong with it."""
 
 
 class CheckedReader:
@@ -149,9 +144,9 @@ def refused(asked: str) -> RefusedError:
     return RefusedError(f"asks for {asked}, which no trace needs; do not trust the file")
 
 
-def too_much(found: str, max_bytes: int) -> TooLargeError:
+def too_much(found: str, max_bytes: int) -> RefusedError:
     """Name the limit, what exceeded it, and how to raise it."""
-    return TooLargeError(
-        f"expected at most {max_bytes} bytes, found {found}; "
-        "if you trust the file, raise max_bytes (--max-file-gb)"
+    return RefusedError(
+        f"expected at most {max_bytes} bytes, found {found}; if you trust the file, raise "
+        "max_bytes (--max-file-gb), or free memory"
     )

@@ -154,19 +154,11 @@ def test_round_trip(scratch, value, protocol, compress):
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_old_numpy(written, protocol):
-    """The module names of NumPy 1 are known, and Python 2's way to write the bytes."""
+    """The module names of NumPy 1 are known."""
     data = pickle.dumps([np.arange(3), np.float32(1.5)], protocol)
     if protocol < 4:
         data = data.replace(b"numpy._core", b"numpy.core")
     assert_same(read_pickle(written(data)), [np.arange(3), np.float32(1.5)])
-
-
-def test_python_2(written):
-    """An array that Python 2 wrote as a text of bytes is read."""
-    data = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I2\nt"
-    data += b"cnumpy\ndtype\n(S'i2'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
-    data += b"I00\nS'\\x01\\x00\\x02\\x00'\ntb."
-    assert_same(read_pickle(written(data)), np.array([1, 2], "<i2"))
 
 
 def test_shared(written):
@@ -176,14 +168,6 @@ def test_shared(written):
     assert got[0] is got[1][0] is got[2]["a"]
     assert type(got[0]) is np.ndarray
     assert got[0].flags.writeable
-
-
-def test_a_value_in_itself(written):
-    """Whoever walks through it would not come to an end: it is refused, through tuples too."""
-    ring = []
-    ring.extend([(ring,), {"ring": ring}])
-    for value in (ring, ring[0], ring[1]):
-        assert "holds itself" in refusal(written(pickle.dumps(value, 4)))
 
 
 def test_deep_nesting(written):
@@ -203,12 +187,7 @@ def test_free_memory_is_a_limit(written, monkeypatch):
     path = written(data)
     with pytest.raises(MemoryError, match=f"{path}: it does not fit into the 1000000 bytes of"):
         read_pickle(path)
-    refused = refusal(written(gzip.compress(data)))
-    assert "does not fit into the 1000000 bytes of free memory" in refused
-    many = written(pickle.dumps([{}] * 10 + [(i,) for i in range(10**6)]))
-    memory = MemoryLimits(10**9, 190 * 10**6, 190 * 10**6)
-    with pytest.raises(MemoryError, match="it does not fit into the 190000000 bytes of"):
-        read_pickle(many)
+    assert "at most 1000000 bytes" in refusal(written(gzip.compress(data)))
 
 
 HOSTILE = {  # the last part of the name: the protocols spell some modules differently
@@ -238,21 +217,13 @@ class Text(str):
     __slots__ = ()
 
 
-@pytest.mark.parametrize("protocol", [2, 5])
+@pytest.mark.parametrize("protocol", [0, 5])
 @pytest.mark.parametrize("asked", HOSTILE)
 def test_names_outside_the_table(written, canary, asked, protocol):
     """Any other name is refused, and said."""
     message = refusal(written(pickle.dumps([1, HOSTILE[asked](canary)], protocol)))
-    assert re.search(rf"asks for [\w.]+\.{asked},", message)
-
-
-@pytest.mark.parametrize("text", [b"cos\nsystem\n", b"cposix\nsystem\n", b"iposix\nsystem\n"])
-def test_names_as_text(written, canary, text):
-    """The opcodes of protocol 0 reach no further."""
-    argument = f"S'touch {canary}'\n".encode()
-    data = b"(" + argument + text if text[0] == ord("i") else text + b"(" + argument + b"tR"
-    assert ".system" in refusal(written(data + b"."))
-    assert "system" in refusal(written(b"(" + text.replace(b"i", b"c", 1) + argument + b"o."))
+    named = "_reconstructor" if (asked, protocol) == ("Text", 0) else asked
+    assert re.search(rf"asks for [\w.]+\.{named},", message)
 
 
 @pytest.mark.parametrize(
@@ -696,14 +667,6 @@ def test_records_begin_where_the_file_says(tmp_path):
     refusal(path, StoreError, read_torch)
 
 
-@pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_other_protocols_of_torch(tmp_path, protocol):
-    """The protocol of a torch file's pickle does not matter."""
-    value = {"a": torch.arange(4).half(), "b": [b"x", (1.5, None)]}
-    torch.save(value, tmp_path / "file.pt", pickle_protocol=protocol)
-    assert_same(read_torch(tmp_path / "file.pt"), value)
-
-
 @FORMS
 def test_a_storage_alone(tmp_path, is_zip):
     """A storage is no data."""
@@ -748,9 +711,3 @@ def test_random_damage_of_torch_files(tmp_path, is_zip):
         path.write_bytes(flipped(data, rng))
         with contextlib.suppress(StoreError):
             assert admitted(read_torch(path))
-
-
-def test_errors_cross_processes():
-    """A refusal survives pickling."""
-    error = RefusedError("a line")
-    assert str(pickle.loads(pickle.dumps(error))) == "a line"  # noqa: S301 - made here
