@@ -159,14 +159,9 @@ def _check_match(
         )
         if given
     ]
-    crossed = ""
-    if not table.by_question.keys().isdisjoint(ids):
-        crossed = "; its question ids are trace ids of the store: name that column trace_id"
-    elif not table.by_trace.keys().isdisjoint(questions):
-        crossed = "; its trace ids are question ids of the store: name that column question_id"
     raise NotFoundError(
         f"{table.source}: none of its {len(table):,} ids is in {store.path}: "
-        f"{'; '.join(shown)}{crossed}; nothing was changed"
+        f"{'; '.join(shown)}; nothing was changed"
     )
 
 
@@ -326,7 +321,7 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     except SchemaError:  # nothing was committed
         _remove(writer, path)
         raise
-    if plan.undone is not None and plan.undone.is_of(store):
+    if plan.undone is not None:
         _remove(writer, plan.undone.path(store))
     return path
 

@@ -27,8 +27,6 @@ ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
 FEW_VERDICTS = 0.5  # fewer verdicts than this share of the answers: the judge is no judge
 HEADER = ("rule", "hallucinations", "right", "unlabelled")
 
-_JUDGE = "have a model judge the answers: python -m store label STORE --labels judge --judge-model"
-
 
 class LabelCounts(NamedTuple):
     """How many traces have which label."""
@@ -85,15 +83,11 @@ def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]
     if rule is None:
         advice = "check that the right column was read, which way its scores run, and the threshold"
     elif n_wrong > n_right and rule in ("exact", "f1"):
-        name_of_rule = {"exact": "exact match", "f1": "token F1"}[rule]
         advice = (
-            f"{name_of_rule} calls nearly every whole sentence of a chat model wrong; "
-            f"try --labels contains, or {_JUDGE}"
+            f"{rule} calls nearly every whole sentence of a chat model wrong; try --labels contains"
         )
-    elif rule == "judge":
-        advice = "a detector learns little from so few others; read some answers and their labels"
     else:
-        advice = f"a detector learns little from so few others; {_JUDGE}"
+        advice = "a detector learns little from so few others; read some answers and their labels"
     return [f"warning: {percent}% of {n_labels:,} labels are {name}: {advice}"]
 
 
@@ -133,10 +127,5 @@ def verdict_lines(verdicts: Mapping[str, int]) -> list[str]:
             f"warning: the judge gave a verdict on {n_given:,} of {count(n_asked, 'answer')} only, "
             "the others are unlabelled: ask a model that follows instructions, or in another way "
             "(--judge-template)"
-        )
-    elif n_given >= 10 and verdicts.get("right", 0) in (0, n_given):
-        lines.append(
-            f"warning: the judge said the same of all {n_given:,} answers: read some of them; it "
-            "may be a model that always says so"
         )
     return lines

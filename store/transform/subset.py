@@ -11,6 +11,7 @@ from store.read.questions import QUESTION_ID, question_ids, question_texts, read
 from store.read.store import TraceStore
 from store.text_records import name_file
 from store.traces.identity import COMMAND
+from store.traces.label_keys import LABELS_BEFORE
 from store.traces.question_split import SPLITS, join_questions, split_of_question
 
 __all__ = [
@@ -67,9 +68,12 @@ def rows_where(store: TraceStore, rows: Sequence[int], filter: str) -> list[int]
 
 
 def subset_provenance(store: TraceStore, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The provenance of a subset: that of the store, and which rows of it were chosen."""
+    """The provenance of a subset: that of the store, and which rows of it were chosen.
+
+    The labels that `label --undo` would bring back are those of the store alone.
+    """
     subset = {**chosen, "of": store.uuid, "generation": store.generation}
-    inherited = dict(store.provenance)
+    inherited = {key: value for key, value in store.provenance.items() if key != LABELS_BEFORE}
     if COMMAND in inherited:
         subset["of_command"] = inherited.pop(COMMAND)
     return inherited | {"subset": subset}

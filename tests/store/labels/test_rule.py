@@ -26,9 +26,8 @@ def test_threshold_can_be_chosen():
 @pytest.mark.parametrize(
     "n_right, n_wrong, rule, expected",
     [
-        (109, 3501, "exact", "are hallucinations: exact match .* --labels contains, or have"),
-        (109, 3501, "f1", "are hallucinations: token F1 .* --labels contains, or have"),
-        (109, 3501, "contains", "are hallucinations: a detector .* label STORE --labels judge"),
+        (109, 3501, "f1", "are hallucinations: f1 .* --labels contains"),
+        (109, 3501, "contains", "are hallucinations: a detector learns little"),
         (3501, 109, "exact", "are right: a detector learns little"),
         (0, 10, None, "are hallucinations: check that the right column"),
     ],
