@@ -8,7 +8,7 @@ from typing import TypeVar
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays.axes import check_named, has_rows
-from store.importers.arrays.contents import BadRecord, Contents, Record, Shape, is_single
+from store.importers.arrays.contents import BadRecord, Contents, Record, is_single
 from store.importers.arrays.mapping import (
     KNOWN,
     PLAIN,
@@ -57,8 +57,6 @@ class MapSource(FileSource):
             check_scores_of_part(options, "map trace_id, or leave out --scores")
         if options.scores is None:
             check_agreement(self._each(given, self._judged), options.score_threshold)
-        if not self._by_row:
-            self._mapped = self._with_axes(given)
         self.fields = self._find_fields(given, options.fields)
         super().__init__(given, options)
 
@@ -130,20 +128,6 @@ class MapSource(FileSource):
         for i, record in enumerate(contents.records(list(keys.values()), self._by_row)):
             score, label = (record.get(keys[name]) for name in UNLABELLED)
             yield f"{contents.path}, record {i}", score, label
-
-    def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
-        """Return the map with a ragged axis for each unknown column whose arrays differ in length.
-
-        The axis has the column's name. Only the headers of the files are read.
-        """
-        unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
-        lengths: dict[str, set[Shape]] = {item.key: set() for item in unknown}
-        for name, key in self._each(given if unknown else (), lambda one: one.keys.items()):
-            lengths.get(name, set()).add(key.shape[:1])
-        ragged = [item for item in unknown if len(lengths[item.key]) > 1]
-        return [
-            replace(item, axis=item.column) if item in ragged else item for item in self._mapped
-        ]
 
     def _open(self, item: Given) -> Contents:
         if self._opened is None or self._opened[0] != item:

@@ -34,8 +34,6 @@ __all__ = ["inspect_lines"]
 SHOWN_FILES = 3  # of each kind
 SHOWN_KEYS = 40
 SHOWN_TEXT = 60  # characters
-N_TEXTS = 2  # records whose texts are shown
-N_SHOWN = 4  # texts of a record
 ALIASES = {  # name in files of others -> column
     "trace_id": ("trace_ids", "id", "ids", "uid"),
     "question_id": ("question_ids", "qid", "qids", "question_idx"),
@@ -64,8 +62,8 @@ _COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliase
 def inspect_lines(given: Sequence[Given], max_bytes: int) -> tuple[list[str], bool]:
     """Describe files, none of which may unpack to more than `max_bytes`.
 
-    Returns lines for people: kind, keys, numbers of records, first texts, and a command; and
-    whether each file that was opened could be read.
+    Returns lines for people: kind, keys, numbers of records, and a command; and whether each file
+    that was opened could be read.
     """
     lines: list[str] = []
     whole = True
@@ -114,7 +112,6 @@ def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
     if len(traces):
         row = traces.row(0)
         yield from _key_lines({name: key_of(value) for name, value in row.items()})
-        yield from _text_lines([row])
     yield _import_line(item)
 
 
@@ -129,10 +126,6 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         mapped = _propose(contents.keys, _first_values(contents, by_row))
     yield f"{item.path}: {contents.kind}{_n_records(contents, mapped, by_row)}"
     yield from _key_lines(contents.keys)
-    texts = [name for name, key in contents.keys.items() if key.dtype == TEXT]
-    if texts:
-        records = contents.records(texts, bool(by_row))
-        yield from _text_lines(list(islice(records, N_TEXTS)))
     path = shlex.quote(str(item.path))
     if is_vllm(item):
         folder = shlex.quote(str(item.path.parent))
@@ -142,8 +135,6 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         ways = _ways(contents, mapped, by_row)
         if len(ways) > 1:
             yield "  nothing tells its axes: choose the command that names them as they are"
-        if any(one.names for one in mapped):
-            yield "  hooks of TransformerLens: tokens that pad a text stay"
         for one in mapped:
             if one.column in MEANINGS:
                 yield f"  {one.column}={one.key}: {MEANINGS[one.column]}"
@@ -199,15 +190,6 @@ def _key_lines(keys: Mapping[str, Key]) -> Iterator[str]:
         yield f"  {name[:SHOWN_TEXT]}: {key}"
     if len(keys) > SHOWN_KEYS:
         yield f"  ... and {len(keys) - SHOWN_KEYS:,} more"
-
-
-def _text_lines(records: Sequence[Record]) -> Iterator[str]:
-    """Yield the first texts, each cut to a few words of one line."""
-    for record in records:
-        texts = {name: str(value) for name, value in record.items() if isinstance(value, str)}
-        shown = [f"{name} {text[:SHOWN_TEXT]!r}" for name, text in texts.items()]
-        if shown:
-            yield f"  for example: {', '.join(shown[:N_SHOWN])}"
 
 
 def _propose(keys: Mapping[str, Key], values: Record) -> list[Mapped]:
