@@ -22,12 +22,6 @@ UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING)  # what does not tell one bu
 
 SHOWN_DIFFERENCES = 3
 DIGEST = "_sha256"
-IN_WORDS = {  # key of the provenance -> what it means that its values differ
-    "subset.of": "traces of another store",
-    "subset.rows_sha256": "other traces",
-    "flat.store": "tokens of another store",
-    "flat.tokens": "other tokens",
-}
 
 
 def identity(provenance: Mapping[str, object]) -> dict[str, Any]:
@@ -67,11 +61,7 @@ def difference_of_builds(
 
 
 def _in_words(key: str, old: object, new: object) -> str:
-    """A difference of the provenance; digests and identifiers, which say nothing, are not shown."""
-    if key in IN_WORDS:
-        return f"{IN_WORDS[key]} ({key})"
-    if key.endswith(".uuid"):
-        return f"another store ({key})"
+    """A difference of the provenance; digests, which say nothing, are not shown."""
     if key.endswith(DIGEST) and None not in (old, new):
         return f"other {key.removesuffix(DIGEST)}"
     return f"{key} {old!r:.200} instead of {new!r:.200}"

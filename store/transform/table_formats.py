@@ -1,14 +1,14 @@
 """The formats of a table: rows of cells as CSV, JSON lines or Parquet, by one set of rules.
 
 A cell is a str, int, float, bool or None. NaN is None: an empty cell, or null. In JSON lines
-infinities are spelled 1e999, which is JSON and is read as infinity, and `references` is a list,
-whose numbers are spelled so too.
+infinities are spelled 1e999, which is JSON and is read as infinity, and `references` that are a
+list of texts are a list.
 """
 
 import csv
 import io
 import json
-import re
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ __all__ = ["Block", "csv_text", "import_pyarrow", "json_text", "number_cells", "
 
 REFERENCES = "references"
 # JSON has no words for these; readers round 1e999 to infinity
-SPELLED = {"NaN": "null", "Infinity": "1e999", "-Infinity": "-1e999"}
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|NaN|-?Infinity')
+SPELLED = {math.inf: "1e999", -math.inf: "-1e999"}
 # half precision, which few readers know, is float32
 WIDER = {"float16": "float32", "bfloat16": "float32"}
 
@@ -41,14 +40,9 @@ def number_cells(values: np.ndarray) -> list[Any]:
 def csv_text(rows: Iterable[Cells], delimiter: str = ",") -> str:
     """Rows as comma-separated values: RFC 4180, but with Unix line ends."""
     file = io.StringIO()
-    plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-    quoting = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    for cells in rows:
-        # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end of
-        # the line
-        has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
-        writer = quoting if has_return else plain
-        writer.writerow(["" if cell is None else cell for cell in cells])
+    # Python before 3.13 leaves a lone carriage return bare, which ends the line for readers
+    writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerows(rows)  # None is an empty cell
     return file.getvalue()
 
 
@@ -60,20 +54,16 @@ def json_text(names: Sequence[str], rows: Iterable[Cells]) -> str:
 
 def _record(names: Sequence[str], cells: Cells) -> str:
     record = dict(zip(names, cells, strict=True))
-    if REFERENCES in record:
-        cell = record[REFERENCES]
-        found = parse_list(cell)
-        record[REFERENCES] = cell if found is None else found
+    found = parse_list(record.get(REFERENCES) or "")
+    if found is not None and all(isinstance(text, str) for text in found):
+        record[REFERENCES] = found
     items = [f"{_json(name)}: {_json(cell)}" for name, cell in record.items()]
     return f"{{{', '.join(items)}}}"
 
 
 def _json(cell: Any) -> str:
-    """A cell in JSON, in which a number too large for a float is infinity."""
-    text = json.dumps(cell, ensure_ascii=False)
-    if isinstance(cell, str):
-        return text
-    return _TOKEN.sub(lambda token: SPELLED.get(token[0], token[0]), text)
+    is_spelled = isinstance(cell, float) and math.isinf(cell)
+    return SPELLED[cell] if is_spelled else json.dumps(cell, ensure_ascii=False)
 
 
 def write_parquet(path: Path, dtypes: Mapping[str, str], blocks: Iterable[Block]) -> None:
