@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,8 +123,7 @@ def find_fields(
     `wanted`: names of fields, "all", "none", or "-name" of one to leave out, from left to right;
     None is "all": numbers, booleans, texts and lists of these, of which long texts are cut. A field
     that is named may also be an object, and its texts stay whole. A column is called like its
-    field, but for characters that a name cannot have; where two fields would be called alike, a
-    digest of each is added.
+    field, but for characters that a name cannot have.
 
     Raises NotFoundError: there is no such field; SchemaError: a name is that of a column which a
     trace has anyway, or of another field.
@@ -138,13 +137,10 @@ def find_fields(
     present = [name for name, found in seen.items() if found.is_there]
     simple = [name for name in present if seen[name].is_plain]
     chosen = choose_fields(present, simple, wanted)
-    n_alike = Counter(column_name(name).lower() for name in chosen)
     names: dict[str, str] = {}
     columns: dict[str, Column] = {}
     for name in chosen:
         column = column_name(name)
-        if column != name and n_alike[column.lower()] > 1:
-            column = _with_digest(column, name)
         _check_name(name, column, names)
         names[column] = name
         columns[column] = Column(_dtype(seen[name].kinds, seen[name].n < n_records))
@@ -191,13 +187,9 @@ def column_name(name: str) -> str:
     """
     spelled = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
     if any(one.isalnum() and not one.isascii() for one in name):
-        spelled = _with_digest(spelled or "field", name)
+        digest = hashlib.blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
+        spelled = f"{(spelled or 'field')[:50]}_{digest}"
     return (spelled if spelled[:1].isalpha() else f"field_{spelled}")[:64].rstrip("_")
-
-
-def _with_digest(column: str, name: str) -> str:
-    digest = hashlib.blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
-    return f"{column[:50]}_{digest}"
 
 
 def _check_name(name: str, column: str, names: Mapping[str, str]) -> None:
