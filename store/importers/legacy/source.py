@@ -189,15 +189,8 @@ class LegacySource(FileSource):
                 raise _not_known(item) from error
             if traces.kind == UNCLEAR:
                 raise _not_known(item)
-            self._n_records[item] = len(traces) if self._takes(traces.kind) else 0
+            self._n_records[item] = len(traces) if traces.kind == self._kind else 0
         return self._n_records[item]
-
-    def _takes(self, kind: str) -> bool:
-        """Return whether files of a kind go into this store.
-
-        The extractor began to write ids at some time: its later files may follow those without.
-        """
-        return self._kind in (kind, kind + WITHOUT_IDS)
 
     def _check_kind(self, traces: Traces) -> None:
         """Raise SchemaError unless a file belongs to those before it."""
@@ -205,7 +198,7 @@ class LegacySource(FileSource):
         # the survey has refused preprocessed files beside raw ones
         if isinstance(traces, PreprocessedTraces) or kind in ("empty", UNCLEAR):
             return
-        if not self._takes(kind):
+        if kind != self._kind:
             raise SchemaError(
                 f"expected {self._kind} traces like the files before it, found {kind}; import it "
                 "into another store"
@@ -222,7 +215,7 @@ class LegacySource(FileSource):
             return None
         row = self._partners.join(traces.row(i), place)
         if self._kind.endswith(WITHOUT_IDS):
-            _set_position(row, self._first_position + i)
+            row["question_id"] = str(self._first_position + i)
         if row["question_id"] is None:
             row["question_id"] = str(i)  # of the first record, of which only the types count
         return None, row
@@ -233,17 +226,6 @@ def _not_known(item: Given) -> SchemaError:
         "expected ids, or positions after the records of the files before, found no ids, and "
         f"{item.path} before it cannot be read; restore that file"
     )
-
-
-def _set_position(row: Row, position: int) -> None:
-    """Give a row without an id its position; an id that it has must be the same."""
-    question_id = str(position)
-    if row["question_id"] not in (None, question_id):
-        raise SchemaError(
-            f"expected {question_id} as id, its position, by which the files without ids are "
-            f"numbered, found {row['question_id']!r:.100}; import it into another store"
-        )
-    row["question_id"] = question_id
 
 
 def _describe_kind(kind: str) -> dict[str, str]:

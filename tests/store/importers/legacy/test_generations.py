@@ -80,22 +80,6 @@ def test_full_maps_come_in_as_well(tmp_path, letter):
     assert np.array_equal(found.reshape(maps.shape), maps)
 
 
-@pytest.mark.parametrize("part", [(1, 1), (1, 2), (2, 2)])
-def test_later_files_with_ids_follow_those_without(tmp_path, part):
-    """As far as their ids are the positions; another id would be of two records."""
-    early, late = made(4, "A"), made(8, "A", numbered=True)
-    late[5].number = 3
-    files = write_files(tmp_path / "in", "A", [*early, *late[4:]], per_file=1)
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "in", part=part)
-    wanted = [str(i) for i in range(part[0] - 1, 8, part[1])]
-    if "5" in wanted:
-        wanted.remove("5")
-        [message] = report.skipped.messages
-        assert f"{files[5]}, record 0: expected 5 as id, its position" in message
-        assert "found '3'" in message
-    assert list(store.ids) == wanted
-
-
 @pytest.mark.parametrize("letter", ENDS)
 def test_a_stopped_import_ends_with_the_same_bytes(tmp_path, letter, monkeypatch):
     """Stopped in the middle of a file, in which a record is left out."""
