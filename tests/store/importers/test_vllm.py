@@ -16,6 +16,7 @@ from store.importers.arrays.array_files import open_safetensors
 from store.traces.origin import TRACE_CONVENTION
 
 SAMPLE = Path(__file__).parents[2] / "data" / "vllm"
+CONVENTION = ("trace_convention", TRACE_CONVENTION)
 LAYERS = ["--layers", "1,3,4"]  # as they lie in the files, though the engine was given 4,1,3
 
 
@@ -93,11 +94,15 @@ def test_answers_of_the_server_are_those_of_extract(llama, tmp_path, capsys):
     assert run_import(out, SAMPLE / "answers", SAMPLE / "answers.jsonl", *LAYERS) == 1
     assert "expected more tokens than the 11 of the prompt, found 11" in capsys.readouterr().out
     store = TraceStore.open(out)
+    for key, value in (("layers", [1, 3, 4]), ("final_norm", False), CONVENTION):
+        assert store.provenance[key] == value
     asked = given("answers")
     assert sorted(store.ids) == sorted(asked)
     assert len(asked) == 4
     questions = [{"question_id": name, **texts} for name, texts in asked.items()]
     other = extract(folder, questions, tmp_path / "e.zarr")
+    for key, value in (("final_norm", True), CONVENTION):
+        assert other.provenance[key] == value
     n_whole = 0
     for name, texts in asked.items():
         trace, extracted = store[name], other[name]
@@ -126,6 +131,7 @@ def test_prompts_of_the_server_are_those_of_extract(llama, tmp_path):
     out = tmp_path / "v.zarr"
     assert run_import(out, SAMPLE / "prompts", SAMPLE / "prompts.jsonl", *LAYERS) == 0
     store = TraceStore.open(out)
+    assert store.provenance["trace_convention"] != TRACE_CONVENTION
     asked = given("prompts")
     questions = [{"question_id": name, **texts} for name, texts in asked.items()]
     other = extract(folder, questions, tmp_path / "e.zarr")
@@ -135,23 +141,6 @@ def test_prompts_of_the_server_are_those_of_extract(llama, tmp_path):
         assert len(store[name]["tokens"]) == other[name]["prompt_len"]
         for column in ("hs_last", "hs_prompt"):
             assert np.array_equal(store[name][column], store[name]["hidden_states"][-1])
-
-
-def test_provenance_says_what_the_states_are(llama, tmp_path):
-    """Layers, the missing norm, and whether there are answers; extract says it of its own."""
-    _, folder = llama
-    for kind in ("answers", "prompts"):
-        run_import(tmp_path / kind, SAMPLE / kind, SAMPLE / f"{kind}.jsonl", *LAYERS)
-    answers, prompts = (
-        TraceStore.open(tmp_path / kind).provenance for kind in ("answers", "prompts")
-    )
-    assert answers["layers"] == prompts["layers"] == [1, 3, 4]
-    assert answers["final_norm"] is prompts["final_norm"] is False
-    assert answers["trace_convention"] == TRACE_CONVENTION != prompts["trace_convention"]
-    question = {"question_id": "q", "question": "1=", "response": "2"}
-    extracted = extract(folder, [question], tmp_path / "e.zarr")
-    assert extracted.provenance["final_norm"] is True
-    assert extracted.provenance["trace_convention"] == TRACE_CONVENTION
 
 
 @pytest.fixture
@@ -276,6 +265,9 @@ def test_a_response_to_a_chat(answers, tmp_path):
         ([{"id": "a", "choices": 5}], "line 1: expected a request, found: "),
         ([{"id": "a", "choices": [{"logprobs": [1]}]}], "line 1: expected a request, found: "),
         ([{"choices": [{}]}], "line 1: expected an id"),
+        ([{"id": "a"}, {"id": "a"}], "line 2: expected each request once"),
+        ([{"id": []}], "line 1: expected an id"),
+        ([[]], "line 1: expected"),
     ],
 )
 def test_responses_that_are_none_are_refused(answers, tmp_path, capsys, lines, message):

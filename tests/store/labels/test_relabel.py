@@ -443,16 +443,6 @@ def test_labels_that_came_with_the_answers_of_a_part_are_not_replaced(tmp_path, 
     assert main(["label", str(path), "--labels", "contains"]) == 0
 
 
-def test_labels_that_came_with_the_answers_stay_so_after_corrections(tmp_path, capsys):
-    """Two corrections by hand, and the other labels are still not replaced by a rule."""
-    path = merged_with_given(tmp_path).with_name("b")
-    for i in range(2):
-        set_labels(path, ScoreTable(f"f{i}", f"c{i}", "label", by_trace={"b1": i}))
-        said = refused(capsys, "label", path, "--labels", "exact")
-        assert "its labels came with the answers" in said
-    assert state(path)[1] == [0, 1]
-
-
 def test_a_merged_store_has_one_scale(tmp_path, path):
     """Its parts say the threshold of the scores that stay, also after labels of a few."""
     parts = [TraceStore.open(path), TraceStore.open(write(tmp_path / "other.zarr", first=5))]

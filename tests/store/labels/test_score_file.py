@@ -112,7 +112,7 @@ def test_options_that_contradict_the_file(read, options, message):
 
 def test_a_trace_id_comes_before_the_question(read):
     """Where a line has both; where it has only the question, it is of all its traces."""
-    table = read("trace_id,question_id,score\nq1#2,q1,0.1\n,q1,0.9\n")
+    table = read("\ufefftrace_id,question_id,score\nq1#2,q1,0.1\n,q1,0.9\n")
     assert (table.by_trace, table.by_question) == ({"q1#2": 0.1}, {"q1": 0.9})
     assert table.value_of("q1#2", "q1") == 0.1
     assert table.value_of("q1", "q1") == 0.9

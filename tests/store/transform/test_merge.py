@@ -12,7 +12,6 @@ from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceS
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.traces.identity import COMMAND, REMARKS
-from store.traces.origin import records_of
 from store.traces.question_split import SPLITS
 from store.transform.merge import merge_stores
 from store.write.build import build_store, partial_path
@@ -53,22 +52,6 @@ def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
         writer.append("one more", ROWS[0][1])
     assert_holds(TraceStore.open(tmp_path / "m.zarr"), [*ROWS, ("one more", ROWS[0][1])])
     assert_holds(TraceStore.open(parts[0].path), PARTS[0])
-
-
-def test_what_the_parts_have_in_common_is_kept_once(tmp_path, parts):
-    path = tmp_path / "m.zarr"
-    for i, part in enumerate(parts):
-        with StoreWriter.open(part.path) as writer:
-            writer.provenance |= {"model": "m", "part": [i + 1, 3]}
-    parts = [TraceStore.open(part.path) for part in parts]
-    merged = merge(path, parts)
-    assert merged.provenance["common"]["model"] == "m"
-    assert [part["part"] for part in merged.provenance["stores"]] == [[1, 3], [2, 3], [3, 3]]
-    assert "model" not in merged.provenance["stores"][1]
-    records = list(records_of(merged.provenance))
-    for record, part in zip(records, parts, strict=True):
-        assert record.items() >= part.provenance.items()
-    assert merge(path, parts).uuid == merged.uuid
 
 
 # every third in each run, the others with the slow tests

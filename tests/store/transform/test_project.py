@@ -280,11 +280,6 @@ def test_umap_is_fitted_to_the_principal_components_of_the_sample(tmp_path, plai
     assert "UMAP of 5 principal components of hs_last, layer 16" in capsys.readouterr().out
 
 
-def test_umap_of_few_traces_is_refused(tmp_path, plain_umap, capsys):
-    error = refused(make(tmp_path / "s.zarr", n=15), capsys, "--layer", "16", "--method", "umap")
-    assert "expected at least 16 traces with finite numbers" in error
-
-
 def test_without_umap_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
     """Before anything is computed."""
     monkeypatch.setitem(sys.modules, "umap", None)

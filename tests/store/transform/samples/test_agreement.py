@@ -33,15 +33,6 @@ def test_eigen_score_is_the_formula(n_samples, alpha):
         assert found == pytest.approx(eigen_score_by_hand(states, alpha), rel=1e-6)
 
 
-def test_equal_states_are_spread_by_alpha_alone():
-    """One eigenvalue is that of K equal states, all others are alpha."""
-    state = np.array([1.0, 2.0, 6.0])
-    found = eigen_score(np.stack([state] * 4))
-    norm = ((state - 3) ** 2).sum()
-    assert found == pytest.approx((math.log(4 * norm + 1e-3) + 3 * math.log(1e-3)) / 4)
-    assert eigen_score(np.full((4, 3), 7.0)) == pytest.approx(math.log(1e-3))
-
-
 def test_eigen_score_of_float16_is_computed_in_float64():
     """Squares beyond float16 do not overflow, and the order of the samples does not count."""
     states = np.random.default_rng(0).normal(scale=1e3, size=(5, 8)).astype(np.float16)

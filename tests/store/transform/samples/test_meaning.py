@@ -71,28 +71,6 @@ def test_clusters_are_those_of_the_paper(questions, entailed):
     assert found == [clusters_by_hand(answers, entailed) for answers in questions]
 
 
-@given(ANSWERS, st.dictionaries(st.sampled_from(LETTERS), st.integers(0, 2), min_size=6))
-def test_clusters_of_an_equivalence_do_not_depend_on_the_order(answers, meaning):
-    """They are its classes; a blank answer is of none of them."""
-    entailed = {
-        (one, other) for one in LETTERS for other in LETTERS if meaning[one] == meaning[other]
-    }
-    (found,) = cluster_meanings([Samples("Q", answers)], by_relation(entailed))
-    (again,) = cluster_meanings([Samples("Q", answers[::-1])], by_relation(entailed))
-    for i, one in enumerate(answers):
-        for j, other in enumerate(answers):
-            same = one == other or bool(one and other and meaning[one] == meaning[other])
-            assert (found[i] == found[j]) == same
-            assert (again[::-1][i] == again[::-1][j]) == same
-
-
-def test_greedy_clusters_are_not_transitive():
-    """a ~ b ~ c: c is compared with a alone, the first of the cluster."""
-    chain = {pair for one, other in ("ab", "bc") for pair in ((one, other), (other, one))}
-    assert cluster_meanings([Samples("Q", "abc")], by_relation(chain)) == [[0, 0, 1]]
-    assert cluster_meanings([Samples("Q", "bac")], by_relation(chain)) == [[0, 0, 0]]
-
-
 def test_the_model_is_asked_once_a_round_and_not_of_equal_or_blank_answers():
     """Answers behind their questions, of all questions together."""
     infer = by_relation(set())

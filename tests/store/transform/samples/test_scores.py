@@ -188,13 +188,6 @@ def test_layers_without_a_name_are_counted(tmp_path):
     assert store.provenance["derived"]["eigenscore"]["layer"] == 4
 
 
-def test_states_that_bfloat16_keeps(tmp_path):
-    states = Column("bfloat16", (1, 3), axis_names=("layers", "hidden"))
-    numbers = torch.randn(2, 1, 3).bfloat16()
-    found = derive(make_states(tmp_path / "s.zarr", states, numbers), SCORE).column("eigenscore")
-    assert found[0] == pytest.approx(agreement.eigen_score(numbers[:, 0].double().numpy()))
-
-
 def test_semantic_entropy_by_number_needs_no_likelihoods(tmp_path):
     path = make(tmp_path / "s.zarr", columns=("question_id", "question", "answer"))
     store = derive(path, ["semantic_entropy_discrete"])
