@@ -63,12 +63,8 @@ def lexical_similarity(texts: Sequence[str]) -> float:
     Words are runs of letters and digits, in lower case, and numbers with their sign; they are not
     stemmed. Two answers without a word are alike, which the package rouge_score takes for 0.
     """
-    counts = Counter(map(words_of, texts))
-    n_pairs = len(texts) * (len(texts) - 1) // 2
-    total = sum(n * (n - 1) / 2 for n in counts.values())  # of equal texts
-    for one, other in combinations(counts, 2):
-        total += counts[one] * counts[other] * rouge_l(one, other)
-    return total / n_pairs
+    pairs = combinations(map(words_of, texts), 2)
+    return float(np.mean([rouge_l(one, other) for one, other in pairs]))
 
 
 def words_of(text: str) -> tuple[str, ...]:
