@@ -8,11 +8,12 @@ from store.cli.arguments import as_called, expand, finite, layers, path
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.errors import SchemaError
-from store.importers.arrays.formats import ARRAYS, LISTED
 from store.importers.arrays.imports import MapSource
 from store.importers.arrays.inspect import inspect_lines
 from store.importers.arrays.mapping import parse_map
 from store.importers.files import (
+    ARRAYS,
+    LISTED,
     PICKLES,
     Given,
     check_apart,

@@ -8,21 +8,29 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError
-from store.importers.arrays.array_files import NPY
+from store.importers.arrays.array_files import (
+    NPY,
+    open_hdf5,
+    open_npy,
+    open_npz,
+    open_safetensors,
+)
 from store.importers.arrays.contents import Contents
-from store.importers.arrays.formats import ARRAYS, LISTED
 from store.importers.arrays.pickled import open_pickled
-from store.importers.arrays.tables import open_json_lines
+from store.importers.arrays.tables import open_arrow, open_json_lines, open_parquet
 from store.importers.damage import damage
 from store.importers.pickles import GZIP_MAGIC
 from store.importers.pickles.torch_files import LEGACY_MAGIC, ZIP_MAGIC
 
 __all__ = [
+    "ARRAYS",
+    "LISTED",
     "PICKLES",
     "READ",
     "SAFETENSORS",
@@ -37,6 +45,26 @@ __all__ = [
     "relative_names",
 ]
 
+
+class Format(NamedTuple):
+    """A format of arrays; it is opened by a path, the files there, and the most bytes of one."""
+
+    name: str  # in a list of all
+    open: Callable[[Path, Sequence[Path], int], Contents]
+    magics: tuple[bytes, ...] = ()  # first bytes that tell it from others
+
+
+ARRAYS = {  # by kind, as of `Given`; a new one is one line here
+    "npz": Format(".npz", lambda path, _, limit: open_npz(path, limit)),
+    "npy": Format(".npy", open_npy, (b"\x93NUMPY",)),
+    "safetensors": Format(".safetensors", lambda path, *_: open_safetensors(path)),
+    "Arrow": Format(
+        "Arrow", lambda path, files, _: open_arrow(path, files), (b"ARROW1", b"\xff" * 4)
+    ),
+    "Parquet": Format("Parquet", lambda path, _, limit: open_parquet(path, limit), (b"PAR1",)),
+    "HDF5": Format("HDF5", lambda path, _, limit: open_hdf5(path, limit), (b"\x89HDF\r\n\x1a\n",)),
+}
+LISTED = ", ".join(form.name for form in ARRAYS.values())
 SAFETENSORS = ".safetensors"
 READ = f"{LISTED}, JSON lines, pickles or .pt of arrays"
 LOOKED_AT = 4096  # bytes of a file that may be text

@@ -19,10 +19,9 @@ from store.importers.arrays.contents import (
     first_whole,
     key_of,
 )
-from store.importers.arrays.formats import ARRAYS
 from store.importers.arrays.mapping import KNOWN, RECORDS, Mapped, column_of, parse_map, value_of
 from store.importers.damage import DAMAGE, one_line
-from store.importers.files import PICKLES, READ, Given
+from store.importers.files import ARRAYS, PICKLES, READ, Given
 from store.importers.legacy.source import FileReader
 from store.importers.openhaldet import is_openhaldet
 from store.importers.vllm import is_vllm
