@@ -38,9 +38,10 @@ def trace_html(title: str, values: Values, columns: Mapping[str, Column]) -> str
     `values` are those of the row, as a `Trace` gives them; only columns that are shown are read.
     """
     has_tokens = _is_of_tokens(columns, "tokens")
-    texts = ["references"] if has_tokens else ["question", "answer", "references"]
     parts = [_headline(title), _facts(values, columns)]
-    parts += [_named(name, values[name]) for name in texts if _is_text(columns, name)]
+    shown = ["references"] if has_tokens else ["question", "answer", "references"]
+    names = [name for name in shown if _is_text(columns, name)]
+    parts += [_named(name, values[name]) for name in names]
     if has_tokens:
         parts += _token_parts(values, columns)
     return _tag("div", "".join(parts), style="line-height:1.6;max-width:70em")
@@ -64,9 +65,14 @@ def _headline(title: str) -> str:
 
 def _facts(values: Values, columns: Mapping[str, Column]) -> str:
     """The numbers of a row in one line."""
-    numbers = {name: values[name].item() for name in columns if _is_number(columns, name)}
-    shown = {name: f"{n:.4g}" if isinstance(n, float) else n for name, n in numbers.items()}
-    return _tag("div", _faint(" · ".join(f"{name} {text}" for name, text in shown.items())))
+    names = [name for name in columns if _is_number(columns, name)]
+    facts = [f"{name} {_number(values[name])}" for name in names]
+    return _tag("div", _faint(" · ".join(facts)))
+
+
+def _number(value: Any) -> str:
+    number = value.item()
+    return f"{number:.4g}" if isinstance(number, float) else str(number)
 
 
 def _named(name: str, text: str) -> str:
@@ -90,26 +96,38 @@ def _is_of_tokens(columns: Mapping[str, Column], name: str) -> bool:
 def _token_parts(values: Values, columns: Mapping[str, Column]) -> Iterator[str]:
     """Prompt and answer under a headline each; what does not fit the tokens is not shown."""
     ids = values["tokens"].tolist()
-    texts = parse_list(values["token_texts"]) if _is_text(columns, "token_texts") else None
-    if texts is None or len(texts) != len(ids) or not all(isinstance(text, str) for text in texts):
-        texts = [f"{number} " for number in ids]
-    logprobs = values["logprob"].tolist() if _is_of_tokens(columns, "logprob") else []
-    if len(logprobs) != len(ids):
-        logprobs = [math.nan] * len(ids)
+    texts = _texts(ids, values, columns)
+    logprobs = [math.nan] * len(ids)
+    if _is_of_tokens(columns, "logprob") and len(values["logprob"]) == len(ids):
+        logprobs = values["logprob"].tolist()
     tokens = [*zip(range(len(ids)), ids, texts, logprobs, strict=True)]
-    n_prompt = int(values["prompt_len"].item()) if _is_number(columns, "prompt_len") else -1
-    if 0 <= n_prompt <= len(ids):
-        prompt = tokens[:n_prompt]
-        yield from _part("prompt", prompt, prompt[-MAX_TOKENS:])
-        tokens = tokens[n_prompt:]
-    name = "answer" if 0 <= n_prompt <= len(ids) else "tokens"
-    yield from _part(name, tokens, tokens[:MAX_TOKENS])
+    n_prompt = -1
+    if _is_number(columns, "prompt_len"):
+        n_prompt = int(values["prompt_len"].item())
+    if not 0 <= n_prompt <= len(ids):
+        yield from _part("tokens", tokens, tokens[:MAX_TOKENS])
+        return
+    prompt = tokens[:n_prompt]
+    answer = tokens[n_prompt:]
+    yield from _part("prompt", prompt, prompt[-MAX_TOKENS:])
+    yield from _part("answer", answer, answer[:MAX_TOKENS])
+
+
+def _texts(ids: Sequence[int], values: Values, columns: Mapping[str, Column]) -> list[str]:
+    """The texts of tokens, their ids where no texts fit."""
+    if _is_text(columns, "token_texts"):
+        texts = parse_list(values["token_texts"]) or []
+        if len(texts) == len(ids) and all(isinstance(text, str) for text in texts):
+            return texts
+    return [f"{number} " for number in ids]
 
 
 def _part(name: str, tokens: Sequence[Token], shown: Sequence[Token]) -> Iterator[str]:
-    side = "last" if name == "prompt" else "first"
-    less = f", the {side} {len(shown):,} are shown" if len(shown) < len(tokens) else ""
-    yield _tag("div", _faint(f"{name}, {count(len(tokens), 'token')}{less}"), style=LINE)
+    headline = f"{name}, {count(len(tokens), 'token')}"
+    if len(shown) < len(tokens):
+        side = "last" if name == "prompt" else "first"
+        headline += f", the {side} {len(shown):,} are shown"
+    yield _tag("div", _faint(headline), style=LINE)
     yield _tag("div", "".join(_token(*one) for one in shown), style=TOKENS)
 
 
@@ -121,7 +139,9 @@ def _token(i: int, number: int, text: str, logprob: float) -> str:
 
 def _shade(logprob: float) -> str:
     """The colour behind a token; none for a likely one, or where nothing predicted it (NaN)."""
-    share = 0.0 if math.isnan(logprob) else min(1.0, max(0.0, -logprob / DARKEST))
+    if math.isnan(logprob):
+        return ""
+    share = min(1.0, max(0.0, -logprob / DARKEST))
     opacity = round(FULL * share, 2)
     return f"background:rgba({SHADE},{opacity})" if opacity else ""
 
