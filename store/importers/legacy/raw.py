@@ -81,10 +81,12 @@ def _likeness_of(record: Mapping) -> Likeness | None:
         generation = _by_step(record, n_tokens, n_states + 1, np.shape(steps[0])[1])
     else:
         generation = _per_layer(n_tokens, n_states)
-    n_layers = len(states), len(record["attentions"])
-    if generation is None or n_layers[0] - n_layers[1] not in (0, 1):  # 1: the embedding's
+    n_maps = len(record["attentions"])
+    has_embedding = len(states) == n_maps + 1
+    if generation is None or not (has_embedding or len(states) == n_maps):
         return None
-    return Likeness(generation, *n_layers, steps[0].shape[-1], str(steps[0].dtype))
+    first = steps[0]
+    return Likeness(generation, len(states), n_maps, first.shape[-1], str(first.dtype))
 
 
 def _by_step(record: Mapping, n_tokens: int, n_whole: int, prompt_len: int) -> str | None:
@@ -153,7 +155,8 @@ class RawTraces:
         raw = read_states(record)
         n_states = len(raw.states[0])
         tokens, start, prompt_len = _align(record, raw)
-        ids = np.concatenate([np.full(start, UNKNOWN, np.int32), tokens])
+        unknown = np.full(start, UNKNOWN, np.int32)
+        ids = np.concatenate([unknown, tokens])
         row: Row = {"question_id": self._question_id(record), "tokens": ids[:n_states]}
         row |= self._texts(record)
         if "tokens_decoded" in self._keys:

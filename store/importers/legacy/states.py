@@ -39,10 +39,12 @@ def read_states(record: Mapping) -> RawStates:
     prompt_len = None
     if is_by_step(record):
         states, prompt_len = _joined_states(record)
-        maps = [_joined_map(steps, len(states[0])) for steps in _steps(record, "attentions", 4)]
+        n_tokens = len(states[0])
+        layers = _steps(record, "attentions", 4)
+        maps = [_joined_map(steps, n_tokens) for steps in layers]
     else:
-        states = [fields.floats(x, "hidden_states", 2) for x in _layers(record, "hidden_states")]
-        maps = [fields.floats(x, "attentions", 3) for x in _layers(record, "attentions")]
+        states = _arrays(record, "hidden_states", 2)
+        maps = _arrays(record, "attentions", 3)
     n_layers = len(maps)
     if len(states) not in (n_layers, n_layers + 1):
         raise SchemaError(
@@ -54,6 +56,10 @@ def read_states(record: Mapping) -> RawStates:
 
 def _layers(record: Mapping, key: str) -> Sequence:
     return fields.parts(fields.value(record, key), key, "an array for each layer")
+
+
+def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
+    return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
 
 
 def _steps(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]:
