@@ -113,9 +113,8 @@ class Unpickler(pickle._Unpickler):
                 dispatch[read(1)[0]](self)
         except library._Stop as end:
             return end.value
-        reader = self._reader
-        found = f"more than {reader.max_opcodes} opcodes from a file of that size"
-        raise too_much(found, reader.max_bytes) if reader.takes_memory else refused(found)
+        found = f"more than {self._reader.max_opcodes} opcodes from a file of that size"
+        raise too_much(found, self._reader.max_bytes)
 
     def _parts(self, value: Any) -> Iterable[Any] | None:
         """What a value holds; None of one that holds no others. Functions are refused."""
