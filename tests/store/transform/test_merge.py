@@ -12,6 +12,7 @@ from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceS
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.traces.identity import COMMAND, REMARKS
+from store.traces.origin import records_of
 from store.traces.question_split import SPLITS
 from store.transform.merge import merge_stores
 from store.write.build import build_store, partial_path
@@ -214,6 +215,9 @@ def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     with pytest.raises(SchemaError, match=message):
         merge(tmp_path / "m.zarr", stores[:2])
     first = merge(tmp_path / "m.zarr", stores[::2])
+    assert first.provenance["common"] == {"weights_sha256": "a"}
+    records = zip(records_of(first.provenance), stores[::2], strict=True)
+    assert all(record.items() >= store.provenance.items() for record, store in records)
     # a merged store records its models
     with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
         merge(tmp_path / "n.zarr", [first, stores[1]])
