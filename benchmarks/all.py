@@ -40,7 +40,6 @@ LIMIT_S = 900
 FAILED = "failed: "
 GRACE_S = 60  # to remove test data after a SIGTERM
 INTERRUPTED_S = 15  # the same after Ctrl-C
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PEERS = ("zarrs", "tensorstore", "h5py", "tensordict", "litdata")
 PEERS += ("streaming", "array_record", "datasets", "lance")
 
@@ -66,8 +65,6 @@ JOBS = (
     Job("workers"),
     Job("small_records"),
     Job("tokens"),
-    Job("tokens", ("--tokens", "1000000000"), "tokens_many"),
-    Job("flat_tokens"),
     Job("peers", needs=PEERS),
     Job("legacy"),
     Job("checked"),
@@ -82,14 +79,10 @@ JOBS = (
     Job("tiny_rows"),
     Job("verify"),
     Job("imports"),
-    Job("merge"),
-    Job("joined"),
     Job("remote", needs=("obstore", "nginx")),
     Job("mirrored", needs=("obstore", "nginx")),
     Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),
     Job("remote", ("--tls",), "remote_tls", ("obstore", "nginx")),
-    Job("extraction", needs=("transformers",)),
-    Job("watch", needs=("transformers",)),
     Job("graphs"),
     Job("training"),
     Job("images"),
@@ -98,11 +91,9 @@ JOBS = (
     Job("coverage", ("--part", "metrics"), "coverage_metrics"),
     Job("coverage", ("--part", "risk"), "coverage_risk"),
     Job("coverage", ("--part", "trainings"), "coverage_trainings"),
-    Job("view", needs=("starlette", "uvicorn", "Chromium")),
 )
 FOUND: Mapping[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
-    "Chromium": lambda: any(map(shutil.which, BROWSERS)),
     "nginx": lambda: find_nginx() is not None,
 }
 

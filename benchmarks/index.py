@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.data import made_once
 from benchmarks.harness import clocks, in_new_process, parser, private_bytes, run
 from benchmarks.tables import finish
-from benchmarks.view_stores import BLOCK_ROWS
 from store import Column, Schema, StoreWriter, TraceStore
 
 N_LOOKUPS = 2000
+BLOCK_ROWS = 1 << 18
 
 
 def main(args: Namespace) -> None:

@@ -3,40 +3,27 @@
 Items of 8 KB and 1 KB of float16, warm page cache: whole items, and one layer of four that are
 stored plane by plane or side by side. The anchors are `np.take` of the same batches from an array
 in memory that has these items alone, into new memory as one writes it, or into one buffer. Their
-order is made before; ours make it, and find row and position of each token. With `--tokens` only a
-store of so many tokens is read, of files with holes, in a new process each: private memory
-(RssAnon) beyond that of the open store, and the time to the first batch.
+order is made before; ours make it, and find row and position of each token.
 """
 
-import time
 from argparse import Namespace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data import made_once, make_store, random_rows
-from benchmarks.harness import Epoch, alternate, epoch_of, in_new_process, parser, run, watching
+from benchmarks.data import make_store, random_rows
+from benchmarks.harness import Epoch, alternate, epoch_of, parser, run
 from benchmarks.tables import finish, ratio_to, ratios
-from store import Column, Ragged, Schema, StoreWriter, TokenLoader, TraceStore, permutation
-from store.write.files import Files
+from store import Column, TokenLoader, permutation
 
 TAKE, INTO = "np.take", "np.take into a buffer"
 ITEM_BYTES = {"8 KB": 8192, "1 KB": 1024}
 BATCH_SIZE = 8192
 LENGTHS = (300, 501)  # tokens of a trace
 LAYERS = {"whole": None, "layer of 4": (), "layer of 4, split": ("layers",)}
-ROW_TOKENS = 1000
-BLOCK_ROWS = 20_000
 
 
 def main(args: Namespace) -> None:
-    """The items of each size, or a store of many tokens."""
-    if args.tokens:
-        path = made_once(args.dir / "many.zarr", partial(write_many, n_tokens=args.tokens))
-        results = [in_new_process(first_batch, path, kind) for kind in ("all", "answer")]
-        finish("tokens_many", args.results, results, "first_batch_s", "added_MB", ["tokens"])
-        return
+    """The items of each size, read in each way."""
     results = []
     for size, item_bytes in ITEM_BYTES.items():
         for kind, split in LAYERS.items():
@@ -95,52 +82,5 @@ def check(loader: TokenLoader, items: np.ndarray, offsets: np.ndarray) -> None:
     assert np.array_equal(batch["x"][:, 0].numpy().view(np.int16), wanted.view(np.int16))
 
 
-class Holes(Files):
-    """Files in which zeros take no room."""
-
-    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
-        """See `Files`."""
-        if np.frombuffer(data, np.uint8).any():
-            super().write(fd, data, position)
-        else:
-            super().write(fd, bytes(1), position + len(memoryview(data).cast("B")) - 1)
-
-
-def write_many(path: Path, n_tokens: int) -> None:
-    """A store of so many tokens of one byte, all of them 0, the first half of each row a prompt."""
-    columns = {"x": Column("int8", axis="tokens"), "prompt_len": Column("int32")}
-    with StoreWriter.create(path, Schema(columns), files=Holes()) as writer:
-        n_rows = n_tokens // ROW_TOKENS
-        for start in range(0, n_rows, BLOCK_ROWS):
-            ids = [f"trace_{i}" for i in range(start, min(start + BLOCK_ROWS, n_rows))]
-            offsets = np.arange(len(ids) + 1) * ROW_TOKENS
-            tokens = Ragged(np.zeros(offsets[-1], np.int8), offsets)
-            prompt_len = np.full(len(ids), ROW_TOKENS // 2, np.int32)
-            writer.append_many(ids, {"x": tokens, "prompt_len": prompt_len})
-
-
-def first_batch(path: Path, kind: str) -> dict:
-    """What the first batch of a loader costs."""
-    store = TraceStore.open(path)
-    next(iter(TokenLoader(store, ["x"], 8, rows=[0])))  # whatever the first use of any store costs
-    with watching(every_s=0.001) as most:
-        before, start = most(), time.perf_counter()
-        loader = TokenLoader(store, ["x"], BATCH_SIZE, True, tokens=kind)
-        batches = iter(loader)
-        next(batches)
-        first_s = time.perf_counter() - start
-        for _ in range(20):
-            next(batches)
-        added = most() - before
-    batches.close()
-    return {
-        "tokens": f"{kind} of {store.n_items('x'):,}",
-        "first_batch_s": round(first_s, 3),
-        "added_MB": round(added / 1e6, 1),
-    }
-
-
-OPTIONS = {"--tokens": (0, "open a store of so many tokens instead; 0: none")}
-
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=1000, epochs=5, options=OPTIONS))
+    run(main, parser(__doc__, size_mb=1000, epochs=5))

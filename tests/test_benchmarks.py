@@ -28,9 +28,7 @@ SIZES = {
     "workers": "--size-mb 40",
     "small_records": "--size-mb 2",
     "tokens": "--size-mb 20",
-    "flat_tokens": "--size-mb 40",
     "partial": "--size-mb 60",
-    "merge": "--size-mb 8 --parts 3",
     "imports": "--size-mb 100",
     "write": "--size-mb 20",
     "verify": "--size-mb 40",
@@ -39,21 +37,16 @@ SIZES = {
     "graphs": "--traces 3 --tokens 10 --layers 2 --hidden-size 16",
     "scale": "--size-mb 500",
     "revisions": "HEAD --size-mb 4 --turn-ms 1 --questions 8",
-    "extraction": "--traces 2 --tokens 8 --layers 1 2 --hidden-size 16 --heads 2 "
-    "--timed-tokens 40 --timed-layers 1 --questions 8",
-    "view": "--rows 3000 --scored 50 --points 2000 --tokens 5 --layers 2 --hidden-size 8",
-    "watch": "--layers 2 --hidden-size 32 --heads 2 --tokens 4",
     "coverage": "--simulations 20 --sizes 30+30",
     "training": "--size-mb 1 --threads 1",
     "known_signal": "--stores least_logprob --methods mean_logprob",
     "images": "--size-mb 1 --threads 1 --image-tokens 8",
     "remote": "--size-mb 8",
     "mirrored": "--size-mb 8",
-    "joined": "--size-mb 8",
 }
+# no benchmarks
 SHARED = ("__init__", "all", "changes", "data", "epochs", "figures", "flat_copy", "harness")
-SHARED += ("object_server", "program", "readme", "revision_worker", "tables", "view_page")
-SHARED += ("signals", "view_stores")  # no benchmarks
+SHARED += ("object_server", "program", "readme", "revision_worker", "signals", "tables")
 # tables of questions that nobody asks any more; the command is that of their commit
 SETTLED = ("cache_sizes", "launch", "long_prompts")
 SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in SHARED]
