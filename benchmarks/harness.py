@@ -33,7 +33,6 @@ __all__ = [
     "Epoch",
     "Parser",
     "alternate",
-    "alternate_long",
     "clocks",
     "epoch_of",
     "in_new_process",
@@ -229,15 +228,6 @@ def alternate(
 
     turns = {name: partial(turn, contender) for name, contender in contenders.items()}
     return take_turns(turns, epochs)
-
-
-def alternate_long(contenders: Mapping[str, Epoch], epochs: int) -> dict[str, list[float]]:
-    """The same where a turn takes seconds of arithmetic: one before all turns is enough to load
-    what it needs, and what the others left in caches is gone at once."""
-    for name, contender in contenders.items():
-        show(f"first, untimed: {name}")
-        contender(epochs)
-    return alternate(contenders, epochs, warm=False)
 
 
 def clocks(work: Callable[[], object]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ Node i receives the sum over its edges j -> i of relu(x_j + weight_ij * w + b), 
 PyG stores the messages: 668 MB for 16 traces of 50 tokens, 32 layers and d = 256, once for each
 step from x_j to ReLU. Here a block of them is computed, summed and overwritten; the backward pass
 computes it again, so that only nodes and edges are kept, and memory does not grow with the number
-of edges times d (`benchmarks/graphs.py` has the numbers, and the alternatives).
+of edges times d.
 
 Any graph is accepted. If it is complete (every token receives from itself and all before it, in
 every layer, as in `build_graphs` without dropped edges), then the layers of a pair of tokens are

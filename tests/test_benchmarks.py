@@ -19,9 +19,7 @@ from benchmarks.tables import finish
 ROOT = Path(__file__).parent.parent
 SIZES = {
     "peers": "--size-mb 40",
-    "legacy": "--size-mb 100",
     "codecs": "--size-mb 1",
-    "decode": "--size-mb 8",
     "cold": "--size-mb 40",
     "row_sizes": "--size-mb 40",
     "tiny_rows": "--size-mb 1",
@@ -29,26 +27,23 @@ SIZES = {
     "small_records": "--size-mb 2",
     "tokens": "--size-mb 20",
     "partial": "--size-mb 60",
-    "imports": "--size-mb 100",
     "write": "--size-mb 20",
     "verify": "--size-mb 40",
     "checked": "--size-mb 40",
     "index": "--max-ids 10000",
-    "graphs": "--traces 3 --tokens 10 --layers 2 --hidden-size 16",
     "scale": "--size-mb 500",
     "revisions": "HEAD --size-mb 4 --turn-ms 1 --questions 8",
     "coverage": "--simulations 20 --sizes 30+30",
-    "training": "--size-mb 1 --threads 1",
     "known_signal": "--stores least_logprob --methods mean_logprob",
-    "images": "--size-mb 1 --threads 1 --image-tokens 8",
     "remote": "--size-mb 8",
     "mirrored": "--size-mb 8",
 }
 # no benchmarks
-SHARED = ("__init__", "all", "changes", "data", "epochs", "figures", "flat_copy", "harness")
+SHARED = ("__init__", "all", "changes", "data", "figures", "flat_copy", "harness")
 SHARED += ("object_server", "program", "readme", "revision_worker", "signals", "tables")
 # tables of questions that nobody asks any more; the command is that of their commit
-SETTLED = ("cache_sizes", "launch", "long_prompts")
+SETTLED = ("cache_sizes", "decode", "graphs", "images", "imports", "launch", "legacy")
+SETTLED += ("long_prompts", "training")
 SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in SHARED]
 COMMITTED = ROOT / "benchmarks" / "results"
 ROWS = [{"contender": "ours", "GB_per_s": 2.5}, {"contender": "theirs", "GB_per_s": 1.5}]
