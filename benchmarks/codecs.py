@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.data import example_store
 from benchmarks.harness import clocks, parser, run
-from benchmarks.tables import GB, finish, plot_bars
+from benchmarks.tables import GB, finish
 from store import TraceStore
 from store.cli.arguments import path as path_argument
 from store.format.codecs import parse_codec
@@ -41,15 +41,7 @@ def main(args: Namespace) -> None:
                 itemsize = column.storage_dtype.itemsize
                 label = {"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec}
                 results.append(label | measure(data, codec, kb * 1024, itemsize, args.epochs))
-    of_one_size = [row for row in results if row["chunk_KB"] == 256]
-    finish(
-        "codecs",
-        args.results,
-        results,
-        lambda picture: plot_bars(of_one_size, "ratio", picture),
-        main="ratio",
-        named_by=("column", "chunk_KB", "codec"),
-    )
+    finish("codecs", args.results, results, "column", "chunk_KB", "codec")
 
 
 def head(store: TraceStore, name: str, n_bytes: int) -> np.ndarray:

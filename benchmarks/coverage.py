@@ -17,7 +17,6 @@ of these `--sizes` in the table that is there, and leave the others.
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from scipy.stats import norm
 
 from benchmarks.harness import parser, run, show
 from benchmarks.program import fail, needs_extra
-from benchmarks.tables import finish, pyplot, read_table
+from benchmarks.tables import finish, read_table
 
 with needs_extra("train"):
     from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
@@ -70,7 +69,7 @@ def main(args: Namespace) -> None:
     table, simulate = PARTS[args.part]
     found = {name_of(row): row for row in simulate(args)}
     rows = list((earlier_rows(args.results, table) | found).values())
-    finish(table, args.results, rows, partial(plot, rows), main="found", named_by=NAMED_BY)
+    finish(table, args.results, rows, *NAMED_BY)
 
 
 def name_of(row: dict) -> tuple[str, ...]:
@@ -87,27 +86,6 @@ def earlier_rows(results: Path | None, table: str) -> dict[tuple[str, ...], dict
         name_of(row): row | {name: float(row[name]) for name in ("promised", "found")}
         for row in rows
     }
-
-
-def plot(rows: list[dict], path: Path) -> None:
-    """What was found over what was promised: a column of dots for each metric, sizes by colour."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    names = list(dict.fromkeys(row["what"] for row in rows))
-    sizes = list(dict.fromkeys(row["size"] for row in rows))
-    for number, size in enumerate(sizes):
-        of_size = [row for row in rows if row["size"] == size]
-        x = [names.index(row["what"]) + 0.12 * number for row in of_size]
-        axes.scatter(x, [row["found"] for row in of_size], s=12, label=size)
-    axes.scatter(
-        [names.index(row["what"]) - 0.15 for row in rows],
-        [row["promised"] for row in rows],
-        marker="_", color="black", label="promised",
-    )  # fmt: skip
-    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
-    axes.legend()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def draw(sizes: tuple[int, int], kind: str, area: float, rng: np.random.Generator) -> Rows:

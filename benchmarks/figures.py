@@ -1,4 +1,4 @@
-"""Figures of committed tables, as the README and the documents quote them; opens no file.
+"""Write the figures of the README and the documents, from the committed tables.
 
 A document names where each of its figures comes from, in one of two ways:
 
@@ -9,118 +9,90 @@ A document names where each of its figures comes from, in one of two ways:
 - a row `| table | row | column | value |` of a table of citations.
 
 A row is named by some of its cells, with ` / ` between them; a version at the end of a cell may be
-left out.
+left out. A test says when a figure and its table differ.
+
+    python -m benchmarks.figures
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from benchmarks.tables import Table
+from benchmarks.harness import RESULTS
+from benchmarks.tables import Table, read_table
 
-__all__ = ["Figure", "FigureError", "NotMeasuredError", "with_figures"]
+__all__ = ["CITATION", "FigureError", "cell", "documents", "read_tables", "with_figures"]
 
+ROOT = Path(__file__).parent.parent
 LINK = re.compile(r'\[([^\]\[]+)\]\(([^)\s]*\bresults/(\w+)\.csv) "([^"]+)"\)')
 CITATION = re.compile(r"^\| (\w+) \| (.+?) \| (\S+) \| ([\d.]+) \|$", re.MULTILINE)
 VERSION = re.compile(r" \d[\w.]*$")
-UNKNOWN = "–"  # stands for a figure that was never measured
 
-Tables: TypeAlias = Mapping[str, Table]
-Tell: TypeAlias = Callable[[str], None]
+Tables = Mapping[str, Table]
 
 
 class FigureError(LookupError):
-    """No row or more than one, or no column, is what a document names."""
+    """No table, no row or more than one, or no column, is what a document names."""
 
 
-class NotMeasuredError(FigureError):
-    """The table is not there, or of a version of its benchmark that measured less."""
+def documents() -> Iterator[tuple[Path, str]]:
+    """The README and the documents, and their texts as they should be; raises FigureError."""
+    tables = read_tables()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        yield path, with_figures(path.read_text(), tables)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A cell of a table of results, or the quotient of a column's cells in two rows."""
+def read_tables() -> Tables:
+    """The committed tables."""
+    return {path.stem: read_table(path) for path in RESULTS.glob("*.csv")}
 
-    table: str
-    row: str
-    column: str
-    over: str = ""
 
-    @classmethod
-    def named(cls, table: str, title: str) -> "Figure":
-        """The figure that is named as in a document: `ROW: COLUMN`, or `ROW: COLUMN over ROW`."""
+def with_figures(text: str, tables: Tables) -> str:
+    """A document's text with all that it quotes as it is in the tables; raises FigureError."""
+
+    def linked(match: re.Match[str]) -> str:
+        shown, path, table, title = match.groups()
         row, _, column = title.rpartition(": ")
         column, _, over = column.partition(" over ")
-        return cls(table, row, column, over)
+        value = float(cell(tables, table, row, column))
+        if over:
+            value /= float(cell(tables, table, over, column))
+        return f'[{rounded_as(value, shown)}]({path} "{title}")'
 
-    def value(self, tables: Tables) -> float:
-        """Look it up; raises FigureError."""
-        value = float(cell(tables, self.table, self.row, self.column))
-        if self.over:
-            value /= float(cell(tables, self.table, self.over, self.column))
-        return value
+    def cited(match: re.Match[str]) -> str:
+        table, row, column, _ = match.groups()
+        return f"| {table} | {row} | {column} | {cell(tables, table, row, column)} |"
+
+    return CITATION.sub(cited, LINK.sub(linked, text))
 
 
 def cell(tables: Tables, name: str, row: str, column: str) -> str:
     """The cell of the one row that has these cells; raises FigureError."""
-    table = tables.get(name)
-    if table is None:
-        raise NotMeasuredError(f"{name}.csv: not there; run python -m benchmarks.{name} --save")
-    found = rows_named(table, row)
-    if len(found) == 1 and found[0].get(column):
-        return found[0][column]
-    missing = f"{len(found)} rows {row!r}" if len(found) != 1 else f"no figure in {column!r}"
-    # tables of earlier versions do not say what their main figures are
-    error = FigureError if table.main else NotMeasuredError
-    raise error(f"{name}.csv: expected one row {row!r} with {column!r}, found {missing}")
+    found = rows_named(tables[name], row) if name in tables else []
+    if len(found) != 1 or not found[0].get(column):
+        raise FigureError(
+            f"{name}.csv: expected one row {row!r} with {column!r}, found {len(found)} such rows"
+        )
+    return found[0][column]
 
 
 def rows_named(table: Table, row: str) -> list[dict[str, str]]:
-    """The rows that have all these cells, of those that name a row where the table says which."""
+    """The rows that these cells name, without versions where none is named exactly."""
     wanted = set(row.split(" / "))
-    names = [(cells, naming(table, cells)) for cells in table.rows]
+    names = [(cells, {cells[key] for key in table.named_by}) for cells in table.rows]
     exact = [cells for cells, texts in names if wanted <= texts]
     if exact:
         return exact
     return [cells for cells, texts in names if wanted <= {VERSION.sub("", text) for text in texts}]
 
 
-def naming(table: Table, cells: dict[str, str]) -> set[str]:
-    """The cells that name a row; all of it in a table of an earlier version."""
-    return {cells[key] for key in table.named_by or cells}
-
-
 def rounded_as(value: float, shown: str) -> str:
-    """With the decimals, and the percent sign, of what is shown; a figure that was never measured
-    gets two decimals about 1 and below, one below 10, and none above."""
-    if shown == UNKNOWN:
-        return f"{value:.{2 if value < 1.1 else 1 if value < 9.95 else 0}f}"
+    """With the decimals, and the percent sign, of what is shown."""
     percent = "%" if shown.endswith("%") else ""
     n_decimals = len(shown.removesuffix("%").partition(".")[2])
     return f"{value * (100 if percent else 1):,.{n_decimals}f}{percent}"
 
 
-def with_figures(text: str, tables: Tables, tell: Tell) -> str:
-    """A document's text with all that it quotes as it is in the tables.
-
-    What was not measured is told, and stays as it is; raises FigureError.
-    """
-
-    def linked(match: re.Match[str]) -> str:
-        shown, path, table, title = match.groups()
-        try:
-            shown = rounded_as(Figure.named(table, title).value(tables), shown)
-        except NotMeasuredError as error:
-            tell(str(error))
-        return f'[{shown}]({path} "{title}")'
-
-    def cited(match: re.Match[str]) -> str:
-        table, row, column, value = match.groups()
-        try:
-            value = cell(tables, table, row, column)
-        except NotMeasuredError as error:
-            tell(str(error))
-        return f"| {table} | {row} | {column} | {value} |"
-
-    return CITATION.sub(cited, LINK.sub(linked, text))
+if __name__ == "__main__":
+    for path, text in documents():
+        path.write_text(text)

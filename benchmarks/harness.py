@@ -24,7 +24,6 @@ from typing import Any, NoReturn, TypeVar
 
 from benchmarks.data import drop_caches
 from benchmarks.program import fail, module_name, program
-from benchmarks.tables import pyplot
 from store import StoreError, TraceLoader, TraceStore
 from store.cli.arguments import path as path_argument
 from store.extras import find_checkout
@@ -99,14 +98,14 @@ def parser(
         "--output",
         metavar="DIR",
         type=path_argument,
-        help="write the table as CSV, and a picture of it, into DIR (default: only print it)",
+        help="write the table as CSV into DIR (default: only print it)",
     )
     # its name in earlier versions
     where.add_argument("--results", dest="output", type=path_argument, help=SUPPRESS)
     where.add_argument(
         "--save",
         action="store_true",
-        help="write both over the committed ones in benchmarks/results of this checkout",
+        help="write it over the committed one in benchmarks/results of this checkout",
     )
     made.set_defaults(makes_data=makes_data)
     for flag, (default, text) in (options or {}).items():
@@ -168,7 +167,6 @@ def open_results(args: Namespace) -> Path | None:
         )
     results = RESULTS if args.save else args.output
     if results is not None:
-        pyplot()  # measuring takes minutes: what the picture needs is missed before
         results.mkdir(parents=True, exist_ok=True)
     return results
 

@@ -36,7 +36,7 @@ from benchmarks.data import make_store
 from benchmarks.harness import parser, run, show
 from benchmarks.program import fail, needs_extra
 from benchmarks.signals import SIGNALS, Signal, rows_of, told_by
-from benchmarks.tables import finish, pyplot, read_table
+from benchmarks.tables import finish, read_table
 from models import DETECTORS, METHODS, PROBES, find
 from store import Column, TraceStore
 from store.traces.columns import TRACE_COLUMNS
@@ -74,8 +74,9 @@ def main(args: Namespace) -> None:
     tasks = [task for name in named(args.stores, SIGNALS) for task in tasks_of(name, args)]
     rows = {(row["store"], row["method"]): row for row in run_all(tasks, args.jobs)}
     table = judge(earlier_rows(args.results) | rows)
-    named_by = ("store", "method")
-    finish("known_signal", args.results, table, lambda path: draw(table, path), "auroc", named_by)
+    finish("known_signal", args.results, table, "store", "method")
+    if args.results is not None:
+        draw(table, args.results / "known_signal.png")
     wrong = [
         f"{row['store']}: {row['method']}" for row in table if row["as_expected"] == UNEXPECTED
     ]
@@ -235,7 +236,8 @@ def deviations_of_chance() -> float:
 
 def draw(table: list[dict], path: Path) -> None:
     """AUROC by store and method; what is not as expected is framed."""
-    plt = pyplot()
+    from matplotlib import pyplot as plt
+
     stores = [name for name in SIGNALS if any(row["store"] == name for row in table)]
     methods = [
         name for name in (REFERENCE, *METHODS) if any(row["method"] == name for row in table)

@@ -46,9 +46,24 @@ def main(args: Namespace) -> None:
         contenders[f"{name} {installed(package)}"] = epoch_with(fetch, flat)
     seconds = alternate(contenders, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, "ceiling")
-    finish("peers", args.results, rows, "median_GB_per_s", main="x_ceiling")
+    finish("peers", args.results, rows)
+    if args.results is not None:
+        draw(rows, args.results / "peers.png")
     if missing:
         print(f"not measured: {', '.join(missing)}")
+
+
+def draw(rows: list[dict], path: Path) -> None:
+    """A bar for each contender."""
+    from matplotlib import pyplot as plt
+
+    names, speeds = zip(*((row["contender"], row["median_GB_per_s"]) for row in rows), strict=True)
+    colors = ["tab:orange" if "ours" in name else "tab:gray" for name in names]
+    figure, axis = plt.subplots(figsize=(8, 0.8 + 0.26 * len(rows)), layout="constrained")
+    axis.bar_label(axis.barh(names, speeds, color=colors), padding=3)
+    axis.set_xlabel("median GB/s")
+    axis.invert_yaxis()
+    figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
 def epoch_with(fetch: Fetch, flat: FlatCopy) -> Epoch:

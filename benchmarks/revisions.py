@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
             request = request_of(name, args)
             seconds = alternate_sides(sides, request, args.epochs, args.turn_ms / 1000)
             results.append(compared(name, seconds))
-    finish("revisions", args.results, results, "x_earlier", "x_earlier", named_by=["work"])
+    finish("revisions", args.results, results, "work")
 
 
 @contextmanager

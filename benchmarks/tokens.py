@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.data import make_store, random_rows
 from benchmarks.harness import Epoch, alternate, epoch_of, parser, run
-from benchmarks.tables import finish, ratio_to, ratios
+from benchmarks.tables import finish, ratios
 from store import Column, TokenLoader, permutation
 
 TAKE, INTO = "np.take", "np.take into a buffer"
@@ -28,14 +28,7 @@ def main(args: Namespace) -> None:
     for size, item_bytes in ITEM_BYTES.items():
         for kind, split in LAYERS.items():
             results += compare(args, item_bytes, split, {"item": size, "read": kind})
-    finish(
-        "tokens",
-        args.results,
-        results,
-        "median_GB_per_s",
-        (ratio_to(TAKE), ratio_to(INTO)),
-        ("item", "read", "contender"),
-    )
+    finish("tokens", args.results, results, "item", "read", "contender")
 
 
 def compare(args: Namespace, item_bytes: int, split: tuple[str, ...] | None, named: dict) -> list:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.data import MEGABYTE_ROWS, ragged_store
 from benchmarks.flat_copy import FlatCopy
 from benchmarks.harness import Epoch, alternate, epoch_of, loader_epoch, parser, run
-from benchmarks.tables import finish, ratio_to, ratios
+from benchmarks.tables import finish, ratios
 from store import Batch, GlobalShuffleSampler, TraceDataset
 
 BATCH_SIZE = 32
@@ -43,8 +43,7 @@ def main(args: Namespace) -> None:
         )
     seconds = alternate(contenders, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, MAPPED, PLAIN, IN_PROCESS)
-    main_figures = [ratio_to(anchor) for anchor in (MAPPED, PLAIN, IN_PROCESS)]
-    finish("workers", args.results, rows, "median_GB_per_s", main=main_figures)
+    finish("workers", args.results, rows)
 
 
 class MappedRows(Dataset):

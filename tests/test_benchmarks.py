@@ -39,8 +39,8 @@ SIZES = {
     "mirrored": "--size-mb 8",
 }
 # no benchmarks
-SHARED = ("__init__", "all", "changes", "data", "figures", "flat_copy", "harness")
-SHARED += ("object_server", "program", "readme", "revision_worker", "signals", "tables")
+SHARED = ("__init__", "all", "data", "figures", "flat_copy", "harness")
+SHARED += ("object_server", "program", "revision_worker", "signals", "tables")
 # tables of questions that nobody asks any more; the command is that of their commit
 SETTLED = ("cache_sizes", "decode", "graphs", "images", "imports", "launch", "legacy")
 SETTLED += ("long_prompts", "training")
@@ -56,7 +56,7 @@ def test_every_benchmark_is_tried():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_benchmark_runs(name, tmp_path):
-    """It leaves its table and its picture where it is told to, and nothing else."""
+    """It leaves its table where it is told to, and nothing else."""
     if name in ("remote", "mirrored") and not (find_nginx() and find_spec("obstore")):
         pytest.skip("nginx or obstore is not installed")
     data, out = tmp_path / "data", tmp_path / "out"
@@ -67,7 +67,7 @@ def test_benchmark_runs(name, tmp_path):
     lines = (out / f"{name}.csv").read_text().splitlines()
     assert lines[0].startswith(f"# python -m benchmarks.{name}")
     assert len(list(csv.DictReader(line for line in lines if not line.startswith("#")))) >= 1
-    assert {path.name for path in out.iterdir()} == {f"{name}.csv", f"{name}.png"}
+    assert {path.name for path in out.iterdir()} - {f"{name}.png"} == {f"{name}.csv"}
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
@@ -79,7 +79,6 @@ def test_every_benchmark_is_run_by_the_harness(script):
         r'^if __name__ == "__main__":\n    run\(main, (parser|options)\(', text, re.MULTILINE
     )
     assert "parse_args" not in text
-    assert "args.results /" not in text
 
 
 @pytest.mark.parametrize("table", sorted(COMMITTED.glob("*.csv")), ids=lambda path: path.stem)
@@ -116,7 +115,7 @@ def benchmark(monkeypatch, tmp_path):
 def measure(args):
     """A benchmark that makes a file of data."""
     (args.dir / "data.bin").write_bytes(b"1")
-    finish("speed", args.results, ROWS, "GB_per_s", main="GB_per_s")
+    finish("speed", args.results, ROWS)
 
 
 def test_a_benchmark_only_prints_its_table(benchmark, tmp_path, capsys):
@@ -133,13 +132,12 @@ def test_a_benchmark_only_prints_its_table(benchmark, tmp_path, capsys):
 def test_results_go_where_the_user_says(benchmark, tmp_path, capsys, flag):
     """The paths are printed, and the table names the command without the places of files."""
     assert benchmark(measure, "--epochs", 2, flag, "out", "--dir=elsewhere", "--keep") == 0
-    assert "written: out/speed.csv, out/speed.png" in capsys.readouterr().out
-    assert (tmp_path / "out" / "speed.png").stat().st_size > 0
+    assert "written: out/speed.csv" in capsys.readouterr().out
     lines = (tmp_path / "out" / "speed.csv").read_text().splitlines()
     assert lines[0] == "# python -m benchmarks.speed --epochs 2"
     assert re.fullmatch(r"# commit (\w+\+?), took \d+ s", lines[1])
-    assert lines[4:6] == ["# main figures: GB_per_s", "# rows named by: contender"]
-    assert lines[6:] == ["contender,GB_per_s", "ours,2.5", "theirs,1.5"]
+    assert lines[4] == "# rows named by: contender"
+    assert lines[5:] == ["contender,GB_per_s", "ours,2.5", "theirs,1.5"]
 
 
 def test_committed_results_are_replaced_with_save_only(benchmark, tmp_path, monkeypatch, capsys):
@@ -211,18 +209,6 @@ def test_a_bug_in_a_benchmark_is_a_traceback(benchmark, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_matplotlib_is_missed_before_anything_is_measured(benchmark, tmp_path, monkeypatch, capsys):
-    """With the command that installs it; a table that is only printed does not need it."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert benchmark(measure, "--output", "out") == 2
-    assert (
-        "the package matplotlib is not installed; run python -m pip install "
-        in capsys.readouterr().err
-    )
-    assert not list(tmp_path.iterdir())
-    assert benchmark(measure) == 0
-
-
 def test_help_says_where_data_and_results_go(benchmark, capsys):
     assert benchmark(measure, "--help") == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -230,7 +216,7 @@ def test_help_says_where_data_and_results_go(benchmark, capsys):
         "make test data below DIR and remove it in the end (default data/benchmarks)",
         "leave it there, and use what an earlier --keep left",
         "into DIR (default: only print it)",
-        "over the committed ones in benchmarks/results of this checkout",
+        "over the committed one in benchmarks/results of this checkout",
     ):
         assert sentence in text
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from benchmarks.figures import CITATION, cell
-from benchmarks.readme import read_tables
+from benchmarks.figures import CITATION, cell, read_tables
 from store import Column, Schema
 from store.format import manifest, schema
 
