@@ -33,7 +33,7 @@ def main(args: Namespace) -> None:
         seconds = alternate(contenders, args.epochs, warm=False)
         rows = ratios(seconds, len(store), size_mb * 10**6, ANCHOR)
         found += [{"rows": size} | row for row in rows]
-    finish("checked", args.results, found, "rows", "contender")
+    finish("checked", args.output, found, "rows", "contender")
 
 
 class Opened:

@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
                 itemsize = column.storage_dtype.itemsize
                 label = {"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec}
                 results.append(label | measure(data, codec, kb * 1024, itemsize, args.epochs))
-    finish("codecs", args.results, results, "column", "chunk_KB", "codec")
+    finish("codecs", args.output, results, "column", "chunk_KB", "codec")
 
 
 def head(store: TraceStore, name: str, n_bytes: int) -> np.ndarray:

@@ -28,7 +28,7 @@ ANCHOR = "pread, 32 threads"
 def main(args: Namespace) -> None:
     """Run the anchors and ours, each on files out of the cache, with rows of each size."""
     rows = [row for size in SIZES for row in measure(args, size)]
-    finish("cold", args.results, rows, "rows", "contender")
+    finish("cold", args.output, rows, "rows", "contender")
 
 
 def measure(args: Namespace, size: str) -> list[dict]:

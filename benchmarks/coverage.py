@@ -26,20 +26,17 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import norm
 
-from benchmarks.harness import parser, run, show
-from benchmarks.program import fail, needs_extra
+from benchmarks.harness import fail, parser, run, show
 from benchmarks.tables import finish, read_table
-
-with needs_extra("train"):
-    from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
-    from train.evaluate.intervals import auroc_interval, metric_intervals
-    from train.evaluate.metrics import (
-        auroc,
-        auroc_samples,
-        measure,
-        percentile_interval,
-        unmeasured_rates,
-    )
+from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
+from train.evaluate.intervals import auroc_interval, metric_intervals
+from train.evaluate.metrics import (
+    auroc,
+    auroc_samples,
+    measure,
+    percentile_interval,
+    unmeasured_rates,
+)
 
 SIZES = {"7/143": (7, 143), "30+30": (30, 30), "15/135": (15, 135), "744": (415, 329)}
 UNEQUAL = "unequal "
@@ -68,8 +65,8 @@ def main(args: Namespace) -> None:
         fail(f"--part: expected one of {', '.join(PARTS)}, found {args.part!r:.80}")
     table, simulate = PARTS[args.part]
     found = {name_of(row): row for row in simulate(args)}
-    rows = list((earlier_rows(args.results, table) | found).values())
-    finish(table, args.results, rows, *NAMED_BY)
+    rows = list((earlier_rows(args.output, table) | found).values())
+    finish(table, args.output, rows, *NAMED_BY)
 
 
 def name_of(row: dict) -> tuple[str, ...]:
@@ -267,4 +264,4 @@ OPTIONS = {
 }
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=0, makes_data=False, options=OPTIONS))
+    run(main, parser(__doc__, size_mb=0, options=OPTIONS))

@@ -3,13 +3,11 @@
 import gc
 import math
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.program import needs_extra
 from store import Column, Schema, StoreWriter, TraceStore
 
 __all__ = [
@@ -31,13 +29,9 @@ Rows = Iterator[tuple[str, dict]]
 
 
 def made_once(path: Path, make: Callable[[Path], object]) -> Path:
-    """A file or folder of test data, made unless an earlier run with --keep left it."""
+    """A file or folder of test data, made unless it is there."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)  # of a run with --keep that was stopped
-        make(partial)
-        partial.rename(path)
+        make(path)
         read_back(path)
     return path
 
@@ -81,9 +75,8 @@ def random_rows(
 
 def example_store(directory: Path) -> TraceStore:
     """The embedded example's traces, built now unless they are there."""
-    with needs_extra("extract"):
-        from store.sources.example import ExampleSource
-        from store.write.build import build_store
+    from store.sources.example import ExampleSource
+    from store.write.build import build_store
 
     made = made_once(directory / "example.zarr", lambda path: build_store(path, ExampleSource()))
     return TraceStore.open(made)

@@ -1,6 +1,6 @@
 """The rows of a store in one flat file: what ceilings, and what one writes by hand, read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,6 +96,10 @@ class FlatCopy:
     def expected(self, rows: Sequence[int]) -> np.ndarray:
         """The packed batch of these rows."""
         return np.concatenate([self.row(row) for row in rows])
+
+    def row_bytes(self) -> Iterator[bytes]:
+        """The rows as values of bytes, one after the other."""
+        return (self.row(row).tobytes() for row in range(len(self)))
 
     def row(self, row: int) -> np.ndarray:
         """The items of a row, a view of the map."""

@@ -15,25 +15,25 @@ import sys
 import tempfile
 import threading
 import time
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from benchmarks.data import drop_caches
-from benchmarks.program import fail, module_name, program
+from benchmarks.tables import module_name
 from store import StoreError, TraceLoader, TraceStore
 from store.cli.arguments import path as path_argument
-from store.extras import find_checkout
 
 __all__ = [
+    "RESULTS",
     "Epoch",
-    "Parser",
     "alternate",
     "clocks",
     "epoch_of",
+    "fail",
     "in_new_process",
     "loader_epoch",
     "parser",
@@ -49,49 +49,33 @@ T = TypeVar("T")
 Epoch = Callable[[int], object]
 
 RESULTS = Path(__file__).parent / "results"
-DATA: dict[str, Any] = {
-    "type": path_argument,
-    "default": Path("data/benchmarks"),
-    "help": "make test data below DIR and remove it in the end (default %(default)s)",
-}
-TERMINATED = 128 + signal.SIGTERM  # exit status of a terminated command, as shells count
-
-
-class Parser(ArgumentParser):
-    """A command line whose mistakes are one line each, and whose flags are written in full."""
-
-    def __init__(self, doc: str) -> None:
-        raw = argparse.RawDescriptionHelpFormatter
-        super().__init__(program(), description=doc, formatter_class=raw, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        """One line instead of argparse's usage and message."""
-        fail(f"{message}; see {self.prog} --help")
 
 
 def parser(
-    doc: str,
-    size_mb: int,
-    epochs: int = 5,
-    *,
-    makes_data: bool = True,
-    options: Mapping[str, tuple[Any, str]] | None = None,
-) -> Parser:
+    doc: str, size_mb: int, epochs: int = 5, options: Mapping[str, tuple[Any, str]] | None = None
+) -> ArgumentParser:
     """The options every benchmark takes, and its own.
 
     `doc` is the module's docstring; `size_mb` the default size of its test data, in megabytes, 0
-    where something else decides it; `epochs` the default number of turns of each contender. Without
-    test data (`makes_data`) the options that concern it are taken and not shown.
+    where something else decides it; `epochs` the default number of turns of each contender.
 
     `options` are its own: flag -> default value and help text. The type is that of the default; a
     type in its place is that of an option without a default, and False is a switch.
     """
-    made = Parser(doc)
-    kept = "make test data in DIR itself, leave it there, and use what an earlier --keep left"
-    size = "megabytes of test data (default %(default)s)"
-    made.add_argument("--dir", **DATA | {"help": shown(makes_data, DATA["help"])})
-    made.add_argument("--keep", action="store_true", help=shown(makes_data, kept))
-    made.add_argument("--size-mb", type=int, default=size_mb, help=shown(size_mb > 0, size))
+    made = ArgumentParser(
+        f"python -m benchmarks.{module_name()}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "--dir",
+        type=path_argument,
+        default=Path("data/benchmarks"),
+        help="make test data below DIR and remove it in the end (default %(default)s)",
+    )
+    if size_mb:
+        add_option(made, "--size-mb", size_mb, "megabytes of test data")
     add_option(made, "--epochs", epochs, "turns of each contender")
     where = made.add_mutually_exclusive_group()
     where.add_argument(
@@ -100,20 +84,19 @@ def parser(
         type=path_argument,
         help="write the table as CSV into DIR (default: only print it)",
     )
-    # its name in earlier versions
-    where.add_argument("--results", dest="output", type=path_argument, help=SUPPRESS)
     where.add_argument(
         "--save",
-        action="store_true",
+        dest="output",
+        action="store_const",
+        const=RESULTS,
         help="write it over the committed one in benchmarks/results of this checkout",
     )
-    made.set_defaults(makes_data=makes_data)
     for flag, (default, text) in (options or {}).items():
         add_option(made, flag, default, text)
     return made
 
 
-def add_option(made: Parser, flag: str, default: Any, text: str) -> None:
+def add_option(made: ArgumentParser, flag: str, default: Any, text: str) -> None:
     """Add an option, whose help text ends with its default where it has one."""
     if default is False:
         made.add_argument(flag, action="store_true", help=text)
@@ -127,72 +110,29 @@ def add_option(made: Parser, flag: str, default: Any, text: str) -> None:
         made.add_argument(flag, type=type(default), default=default, help=text)
 
 
-def shown(is_shown: bool, text: str) -> str:
-    """A help text, or argparse's mark for an option that `--help` leaves out."""
-    return text if is_shown else SUPPRESS
-
-
-def run(main: Callable[[Namespace], None], options: Parser) -> None:
+def run(main: Callable[[Namespace], None], options: ArgumentParser) -> None:
     """Run a benchmark with the options of the command line, and remove its test data whatever ends
     it.
 
-    `main` gets the options with `dir` the directory to make test data in, and `results` the one
+    `main` gets the options with `dir` the directory to make test data in, and `output` the one
     that `finish` writes to, or None. A mistake is one line and exit status 2.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # else nothing would be removed
+    # else nothing would be removed; the exit status is that of a command that was terminated
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     args = options.parse_args()
     try:
-        args.results = open_results(args)
-        with data_directory(args) as args.dir:
+        args.dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{module_name()}-", dir=args.dir) as fresh:
+            args.dir = Path(fresh)
             main(args)
     except (StoreError, OSError) as error:
         fail(str(error))
-    except KeyboardInterrupt:
-        show("")
-        print(f"{program()}: interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
-def open_results(args: Namespace) -> Path | None:
-    """The directory for the table and its picture, made now; None if nothing is to be written."""
-    if args.save and find_checkout() is None:
-        fail(
-            f"--save: {RESULTS.parent} is an installed copy and has no committed results to "
-            "replace; use --output DIR"
-        )
-    if args.output is not None and args.output.resolve() == RESULTS.resolve():
-        fail(
-            f"--output: {args.output} holds the committed results; use --save to replace them, "
-            "or another directory"
-        )
-    results = RESULTS if args.save else args.output
-    if results is not None:
-        results.mkdir(parents=True, exist_ok=True)
-    return results
-
-
-@contextmanager
-def data_directory(args: Namespace) -> Iterator[Path]:
-    """The directory to make test data in: a new one that is removed, or the named one with
-    `--keep`."""
-    if not args.makes_data:
-        yield args.dir
-        return
-    if args.keep:
-        args.dir.mkdir(parents=True, exist_ok=True)
-        print(f"test data: {args.dir}, kept", file=sys.stderr)
-        yield args.dir
-        return
-    created = [folder for folder in (args.dir, *args.dir.parents) if not folder.exists()]
-    args.dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix=f"{module_name()}-", dir=args.dir) as fresh:
-            print(f"test data: {fresh}, removed in the end (--keep leaves it)", file=sys.stderr)
-            yield Path(fresh)
-    finally:
-        with suppress(OSError):  # another run makes its data beside ours
-            for folder in created:
-                folder.rmdir()
+def fail(message: str) -> NoReturn:
+    """End the benchmark with one line and exit status 2."""
+    print(f"python -m benchmarks.{module_name()}: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 def take_turns(contenders: Mapping[str, Callable[[int], T]], epochs: int) -> dict[str, list[T]]:

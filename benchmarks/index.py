@@ -28,7 +28,7 @@ def main(args: Namespace) -> None:
         path = made_once(args.dir / f"index-{n_ids}.zarr", partial(write_ids, n_ids=n_ids))
         results.append({"ids": n_ids} | in_new_process(measure, path, n_ids, args.epochs))
         n_ids *= 10
-    finish("index", args.results, results, "ids")
+    finish("index", args.output, results, "ids")
 
 
 def write_ids(path: Path, n_ids: int) -> None:

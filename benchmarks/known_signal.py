@@ -33,24 +33,21 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.data import make_store
-from benchmarks.harness import parser, run, show
-from benchmarks.program import fail, needs_extra
+from benchmarks.harness import fail, parser, run, show
 from benchmarks.signals import SIGNALS, Signal, rows_of, told_by
 from benchmarks.tables import finish, read_table
 from models import DETECTORS, METHODS, PROBES, find
 from store import Column, TraceStore
 from store.traces.columns import TRACE_COLUMNS
-
-with needs_extra("train"):
-    from train.config import parse_arguments
-    from train.evaluate.metrics import auroc
-    from train.fit.device import cpu_arithmetic, launched
-    from train.run.checkpoint import RunDirectory
-    from train.run.experiment import train_detectors
-    from train.run.jobs import Jobs
-    from train.run.plan import open_data
-    from train.run.progress import TrainingProgress
-    from train.run.trainer import Trainer
+from train.config import parse_arguments
+from train.evaluate.metrics import auroc
+from train.fit.device import cpu_arithmetic, launched
+from train.run.checkpoint import RunDirectory
+from train.run.experiment import train_detectors
+from train.run.jobs import Jobs
+from train.run.plan import open_data
+from train.run.progress import TrainingProgress
+from train.run.trainer import Trainer
 
 NEAR = 0.02  # of the reference's AUROC
 SURE = 0.95  # that no blind method of any store is outside the bounds
@@ -73,10 +70,10 @@ def main(args: Namespace) -> None:
     """A row for each store and method."""
     tasks = [task for name in named(args.stores, SIGNALS) for task in tasks_of(name, args)]
     rows = {(row["store"], row["method"]): row for row in run_all(tasks, args.jobs)}
-    table = judge(earlier_rows(args.results) | rows)
-    finish("known_signal", args.results, table, "store", "method")
-    if args.results is not None:
-        draw(table, args.results / "known_signal.png")
+    table = judge(earlier_rows(args.output) | rows)
+    finish("known_signal", args.output, table, "store", "method")
+    if args.output is not None:
+        draw(table, args.output / "known_signal.png")
     wrong = [
         f"{row['store']}: {row['method']}" for row in table if row["as_expected"] == UNEXPECTED
     ]

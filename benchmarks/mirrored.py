@@ -28,7 +28,7 @@ def main(args: Namespace) -> None:
             store = ragged_store(bucket, args.size_mb, row_bytes, item_bytes)
             rows = measure(args, store, batch_size)
             results += [{"rows": size} | row for row in rows]
-    finish("mirrored", args.results, results, "rows", "contender")
+    finish("mirrored", args.output, results, "rows", "contender")
 
 
 def measure(args: Namespace, store: TraceStore, batch_size: int) -> list[dict]:

@@ -30,7 +30,7 @@ def main(args: Namespace) -> None:
         whole = store.n_items("x") * column.item_bytes
         for layers, select in (("all layers", None), ("layer 16", {"x": {"layers": 16}})):
             results.append({"layout": name, "read": layers} | measure(path, select, whole))
-    finish("partial", args.results, results, "layout", "read")
+    finish("partial", args.output, results, "layout", "read")
 
 
 def measure(path: Path, select: dict | None, whole: int) -> dict:

@@ -7,7 +7,9 @@ from a flat map into one buffer. Peers that are not installed are named: pip ins
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -17,7 +19,6 @@ import torch
 from benchmarks.data import MEGABYTE_ROWS, made_once, ragged_store
 from benchmarks.flat_copy import FlatCopy
 from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
-from benchmarks.program import installed
 from benchmarks.tables import finish, ratios
 
 BATCH_SIZE = 32
@@ -43,12 +44,12 @@ def main(args: Namespace) -> None:
             missing.append(f"{name} ({error})")
             continue
         check(fetch, flat)
-        contenders[f"{name} {installed(package)}"] = epoch_with(fetch, flat)
+        contenders[f"{name} {version(package)}"] = epoch_with(fetch, flat)
     seconds = alternate(contenders, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, "ceiling")
-    finish("peers", args.results, rows)
-    if args.results is not None:
-        draw(rows, args.results / "peers.png")
+    finish("peers", args.output, rows)
+    if args.output is not None:
+        draw(rows, args.output / "peers.png")
     if missing:
         print(f"not measured: {', '.join(missing)}")
 
@@ -79,11 +80,6 @@ def check(fetch: Fetch, flat: FlatCopy) -> None:
     rows = [5, 3, 9]
     found = np.asarray(fetch(rows)).reshape(-1).view(np.uint8)
     assert np.array_equal(found, flat.expected(rows).reshape(-1).view(np.uint8)), fetch
-
-
-def row_bytes(flat: FlatCopy) -> Iterator[bytes]:
-    """The rows as values of bytes, one after the other."""
-    return (flat.row(row).tobytes() for row in range(len(flat)))
 
 
 def joined(values: Iterable[object]) -> np.ndarray:
@@ -128,29 +124,6 @@ def tensorstore(flat: FlatCopy, path: Path) -> Fetch:
     return fetch
 
 
-def h5py(flat: FlatCopy, path: Path) -> Fetch:
-    import h5py
-
-    def make(target: Path) -> None:
-        with h5py.File(target, "w") as file:
-            file.create_dataset("x", data=flat.items)
-
-    data = h5py.File(made_once(path.with_suffix(".h5"), make), "r")["x"]
-
-    def fetch(rows: list[int]) -> np.ndarray:
-        lengths = [flat.offsets[row + 1] - flat.offsets[row] for row in rows]
-        out = np.empty((sum(lengths), *data.shape[1:]), data.dtype)
-        at = 0
-        for row, n in zip(rows, lengths, strict=True):
-            data.read_direct(
-                out, np.s_[flat.offsets[row] : flat.offsets[row + 1]], np.s_[at : at + n]
-            )
-            at += n
-        return out
-
-    return fetch
-
-
 def tensordict(flat: FlatCopy, path: Path) -> Fetch:
     from tensordict import MemoryMappedTensor
 
@@ -164,36 +137,6 @@ def tensordict(flat: FlatCopy, path: Path) -> Fetch:
     )
 
 
-def lance_copy(flat: FlatCopy, path: Path) -> Path:
-    """The rows in a Lance dataset beside the store, a binary value each."""
-    import lance
-    import pyarrow as pa
-
-    schema = pa.schema(
-        [pa.field("x", pa.large_binary(), metadata={"lance-encoding:compression": "none"})]
-    )
-
-    def make(target: Path) -> None:
-        batches = (
-            pa.record_batch([pa.array([row], pa.large_binary())], schema) for row in row_bytes(flat)
-        )
-        lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(target))
-
-    return made_once(path.with_suffix(".lance"), make)
-
-
-def lance(flat: FlatCopy, path: Path) -> Fetch:
-    import lance
-
-    dataset = lance.dataset(str(lance_copy(flat, path)))
-
-    def fetch(rows: list[int]) -> np.ndarray:
-        column = dataset.take(rows, columns=["x"])["x"]
-        return joined(value.as_buffer() for value in column)
-
-    return fetch
-
-
 def hf_datasets(flat: FlatCopy, path: Path) -> Fetch:
     import datasets
 
@@ -201,7 +144,7 @@ def hf_datasets(flat: FlatCopy, path: Path) -> Fetch:
     features = datasets.Features({"x": datasets.Value("large_binary")})
 
     def make(target: Path) -> None:
-        rows = [{"x": row} for row in row_bytes(flat)]
+        rows = [{"x": row} for row in flat.row_bytes()]
         made = datasets.Dataset.from_list(rows, features=features)
         made.save_to_disk(str(target))
 
@@ -210,69 +153,28 @@ def hf_datasets(flat: FlatCopy, path: Path) -> Fetch:
     return lambda rows: joined(value.as_buffer() for value in arrow[rows]["x"])
 
 
-def litdata_copy(flat: FlatCopy, path: Path, file_bytes: int | str = "64MB") -> Path:
-    """The rows in LitData's files of so many bytes beside the store."""
-    from litdata.streaming.writer import BinaryWriter
-
-    def make(target: Path) -> None:
-        target.mkdir()
-        writer = BinaryWriter(str(target), chunk_bytes=file_bytes)
-        for number, row in enumerate(row_bytes(flat)):
-            writer[number] = {"x": row}
-        writer.done()
-        writer.merge()
-
-    return made_once(path.with_suffix(".litdata"), make)
-
-
-def litdata(flat: FlatCopy, path: Path) -> Fetch:
-    from litdata.streaming import StreamingDataset
-
-    dataset = StreamingDataset(str(litdata_copy(flat, path)), max_cache_size="100GB")
-    return lambda rows: joined(dataset[row]["x"] for row in rows)
-
-
 def mosaic(flat: FlatCopy, path: Path) -> Fetch:
     # needed by its image datasets only, and there is no build of it for every torch
-    if installed("torchvision") is None:
+    if find_spec("torchvision") is None:
         sys.modules.setdefault("streaming.vision", MagicMock())
     from streaming import LocalDataset, MDSWriter
 
     def make(target: Path) -> None:
         with MDSWriter(out=str(target), columns={"x": "bytes"}) as writer:
-            for row in row_bytes(flat):
+            for row in flat.row_bytes():
                 writer.write({"x": row})
 
     dataset = LocalDataset(str(made_once(path.with_suffix(".mds"), make)))
     return lambda rows: joined(dataset[row]["x"] for row in rows)
 
 
-def array_record(flat: FlatCopy, path: Path) -> Fetch:
-    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
-
-    def make(target: Path) -> None:
-        writer = ArrayRecordWriter(str(target), "group_size:1,uncompressed")
-        for row in row_bytes(flat):
-            writer.write(row)
-        writer.close()
-
-    reader = ArrayRecordReader(
-        str(made_once(path.with_suffix(".arrayrecord"), make)), "readahead_buffer_size:0"
-    )
-    return lambda rows: joined(reader.read(rows))
-
-
 PEERS: dict[str, tuple[str, Callable[[FlatCopy, Path], Fetch]]] = {
     "zarr-python": ("zarr", zarr_python),
     "zarrs": ("zarrs", zarrs),
     "TensorStore": ("tensorstore", tensorstore),
-    "h5py": ("h5py", h5py),
     "tensordict": ("tensordict", tensordict),
-    "LitData": ("litdata", litdata),
     "MosaicML streaming": ("mosaicml-streaming", mosaic),
-    "ArrayRecord": ("array-record", array_record),
     "HF datasets": ("datasets", hf_datasets),
-    "Lance": ("pylance", lance),
 }
 
 if __name__ == "__main__":

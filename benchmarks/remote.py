@@ -21,17 +21,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from benchmarks.data import MEGABYTE_ROWS, ragged_store
+from benchmarks.data import MEGABYTE_ROWS, made_once, ragged_store
 from benchmarks.flat_copy import FlatCopy
-from benchmarks.harness import clocks, loader_epoch, parser, run, take_turns
+from benchmarks.harness import clocks, fail, loader_epoch, parser, run, take_turns
 from benchmarks.object_server import find_nginx, served
-from benchmarks.peers import lance_copy, litdata_copy
-from benchmarks.program import fail, installed, needs_extra
 from benchmarks.tables import finish, ratios
 from store import TraceStore
 
@@ -56,7 +55,7 @@ def main(args: Namespace) -> None:
         for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
             results += measure(args, bucket, size, row_bytes, item_bytes, batch_size)
     name = "_".join(["remote", *["far"] * args.far, *["tls"] * args.tls])
-    finish(name, args.results, results, "rows", "contender")
+    finish(name, args.output, results, "rows", "contender")
 
 
 @contextmanager
@@ -66,8 +65,6 @@ def served_bucket(
     """A folder that clients see as the bucket `BUCKET`; see `served` for the distance."""
     if find_nginx() is None:
         fail("nginx: expected the program, found none; apt install nginx-light")
-    with needs_extra("remote"):
-        import obstore  # noqa: F401
     bucket = folder / "bucket" / BUCKET
     bucket.mkdir(parents=True, exist_ok=True)
     with served(bucket.parent, folder / "nginx", latency_ms, stream_mb_s, with_tls) as url:
@@ -110,8 +107,8 @@ def measure(
         except ImportError as error:
             print(f"not measured: {name} ({error})")
             continue
-        contenders[f"{name} {installed(package)}"] = opened
-        orders[f"{name} {installed(package)}"] = order
+        contenders[f"{name} {version(package)}"] = opened
+        orders[f"{name} {version(package)}"] = order
     cpu_s: dict[str, list[float]] = {name: [] for name in contenders}
     turns = {name: partial(once_opened, opened, cpu_s[name]) for name, opened in contenders.items()}
     seconds = take_turns(turns, args.epochs)
@@ -244,6 +241,23 @@ def ours(data: Data, num_workers: int) -> Opened:
     return opened
 
 
+def lance_copy(flat: FlatCopy, path: Path) -> Path:
+    """The rows in a Lance dataset beside the store, a binary value each."""
+    import lance
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [pa.field("x", pa.large_binary(), metadata={"lance-encoding:compression": "none"})]
+    )
+
+    def make(target: Path) -> None:
+        rows = (pa.array([row], pa.large_binary()) for row in flat.row_bytes())
+        batches = (pa.record_batch([row], schema) for row in rows)
+        lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(target))
+
+    return made_once(path.with_suffix(".lance"), make)
+
+
 def lance(data: Data) -> Opened:
     import lance
 
@@ -262,12 +276,27 @@ def lance(data: Data) -> Opened:
     return opened
 
 
+def litdata_copy(flat: FlatCopy, path: Path) -> Path:
+    """The rows in LitData's files beside the store."""
+    from litdata.streaming.writer import BinaryWriter
+
+    def make(target: Path) -> None:
+        target.mkdir()
+        writer = BinaryWriter(str(target), chunk_bytes=PEER_FILE_BYTES)
+        for number, row in enumerate(flat.row_bytes()):
+            writer[number] = {"x": row}
+        writer.done()
+        writer.merge()
+
+    return made_once(path.with_suffix(".litdata"), make)
+
+
 def litdata(data: Data) -> Opened:
     from litdata import StreamingDataset
     from litdata.streaming import downloader
 
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # which the server here speaks
-    path = litdata_copy(data.flat, data.path, PEER_FILE_BYTES)
+    path = litdata_copy(data.flat, data.path)
 
     @contextmanager
     def opened(number: int) -> Iterator[Epoch]:

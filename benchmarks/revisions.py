@@ -16,7 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,8 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import MEGABYTE_ROWS, ragged_store
-from benchmarks.harness import Parser, parser, run, show
-from benchmarks.program import fail
+from benchmarks.harness import fail, parser, run, show
 from benchmarks.tables import finish, median_ratio
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +55,7 @@ def main(args: Namespace) -> None:
             request = request_of(name, args)
             seconds = alternate_sides(sides, request, args.epochs, args.turn_ms / 1000)
             results.append(compared(name, seconds))
-    finish("revisions", args.results, results, "work")
+    finish("revisions", args.output, results, "work")
 
 
 @contextmanager
@@ -153,7 +152,7 @@ def compared(name: str, seconds: Mapping[str, list[float]]) -> dict:
     }
 
 
-def options() -> Parser:
+def options() -> ArgumentParser:
     """The command line."""
     own = {
         "--turn-ms": (200, "milliseconds that a turn takes at least"),

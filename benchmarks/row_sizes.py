@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
         seconds = alternate(contenders, args.epochs)
         rows = ratios(seconds, len(flat), flat.n_bytes, *ceilings)
         results += [{"rows": size} | row for row in rows]
-    finish("row_sizes", args.results, results, "rows", "contender")
+    finish("row_sizes", args.output, results, "rows", "contender")
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ def main(args: Namespace) -> None:
         path = ragged_store(args.dir, args.size_mb, *MEGABYTE_ROWS).path
         in_new_process(copy_flat, path)
         results = alternate_limited(path, args.epochs, args.limit_mb)
-        finish("scale_limited", args.results, results, "contender", "limit_MB")
+        finish("scale_limited", args.output, results, "contender", "limit_MB")
         return
     results = []
     for size_mb in (500 * 2**i for i in range(7)):
         if size_mb <= args.size_mb:
             path = ragged_store(args.dir, size_mb, *MEGABYTE_ROWS).path
             results.append(in_new_process(measure, path, args.epochs))
-    finish("scale", args.results, results, "GB")
+    finish("scale", args.output, results, "GB")
 
 
 def measure(path: Path, epochs: int) -> dict:

@@ -32,7 +32,7 @@ def main(args: Namespace) -> None:
         contenders[f"{name}, 2 threads"] = loader_epoch(store, BATCH_SIZE, num_workers=2)
     seconds = alternate(contenders, args.epochs)
     found = ratios(seconds, n_rows, n_rows * ROW_BYTES, "fancy indexing")
-    finish("small_records", args.results, found)
+    finish("small_records", args.output, found)
 
 
 def fancy(array: np.ndarray) -> Epoch:

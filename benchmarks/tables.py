@@ -5,17 +5,28 @@ versions; the machine; the columns that name a row.
 """
 
 import csv
+import os
+import platform
+import shlex
 import statistics
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
-from benchmarks.program import command, commit, elapsed_s, machine, versions
-
-__all__ = ["GB", "Table", "finish", "median_ratio", "ratio_to", "ratios", "read_table"]
+__all__ = ["GB", "Table", "finish", "median_ratio", "module_name", "ratio_to", "ratios"]
+__all__ += ["read_table"]
 
 GB = 1e9
+STARTED_S = time.perf_counter()
+ROOT = Path(__file__).parent.parent
+# written by a run of all benchmarks while it goes on, and no part of what is measured
+NOT_MEASURED = [":(exclude)benchmarks/results", ":(exclude)README.md", ":(exclude)docs"]
 NAMED_BY, SEPARATOR = "rows named by: ", " | "
 
 
@@ -58,17 +69,17 @@ def median_ratio(anchor: Sequence[float], seconds: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(anchor, seconds, strict=True))
 
 
-def finish(name: str, results: Path | None, rows: list[dict], *named_by: str) -> None:
-    """Print the rows; write `NAME.csv`, under what made them, into the folder `results`, if there
-    is one.
+def finish(name: str, folder: Path | None, rows: list[dict], *named_by: str) -> None:
+    """Print the rows; write `NAME.csv`, under what made them, into the folder, if there is one.
 
     Cells of the columns `named_by`, by default the contender's, together name a row.
     """
     print_table(rows)
     print(f"\n{machine()}")
-    if results is None:
+    if folder is None:
         return
-    path = results / f"{name}.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.csv"
     write_table(path, rows, named_by or ["contender"])
     print(f"written: {path}")
 
@@ -92,7 +103,7 @@ def write_table(path: Path, rows: list[dict], named_by: Sequence[str]) -> None:
     """Write the rows as CSV, under what made them."""
     made_by = [
         command(),
-        f"commit {commit()}, took {elapsed_s():.0f} s",
+        f"commit {commit()}, took {time.perf_counter() - STARTED_S:.0f} s",
         versions(),
         machine(),
         NAMED_BY + SEPARATOR.join(named_by),
@@ -110,3 +121,53 @@ def read_table(path: Path) -> Table:
     said = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
     (named_by,) = (line.removeprefix(NAMED_BY) for line in said if line.startswith(NAMED_BY))
     return Table([*csv.DictReader(lines[len(said) :])], named_by.split(SEPARATOR))
+
+
+def module_name() -> str:
+    """The benchmark's name, as in `python -m benchmarks.NAME`."""
+    return Path(sys.argv[0]).stem
+
+
+def command() -> str:
+    """The command that measures the same again: without the options that say where files are."""
+    places = ArgumentParser(allow_abbrev=False, add_help=False)
+    places.add_argument("--dir")
+    places.add_argument("--output")
+    places.add_argument("--save", action="store_true")
+    settings = places.parse_known_args(sys.argv[1:])[1]
+    return shlex.join(["python", "-m", f"benchmarks.{module_name()}", *settings])
+
+
+def commit(checkout: Path = ROOT) -> str:
+    """The short hash of the checkout's commit, with a "+" where files differ from it.
+
+    Results, the README and documents are not looked at: writing them changes no figure.
+    """
+    found = git(checkout, "rev-parse", "--short", "HEAD")
+    if not found:
+        return "unknown"
+    changed = git(checkout, "status", "--porcelain", "--", ".", *NOT_MEASURED)
+    return f"{found}+" if changed else found
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    """What git prints; nothing where there is no repository."""
+    command = ["git", "-C", str(checkout), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def versions() -> str:
+    """The packages that matter, and Python."""
+    packages = (f"{name} {version(name)}" for name in ("numpy", "torch", "zarr", "numcodecs"))
+    return ", ".join([f"python {platform.python_version()}", *packages])
+
+
+def machine() -> str:
+    """Processor, cores, memory and kernel."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(
+        (line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine()
+    )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    kernel = platform.release().split("-")[0]
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {kernel}"

@@ -67,7 +67,7 @@ def main(args: Namespace) -> None:
     }
     seconds = alternate(contenders, args.epochs)
     found = ratios(seconds, len(rows), len(rows) * ROW_BYTES, "row by row")
-    finish("tiny_rows", args.results, found)
+    finish("tiny_rows", args.output, found)
 
 
 def plain(folder: Path, rows: Rows) -> Epoch:

@@ -28,7 +28,7 @@ def main(args: Namespace) -> None:
     for size, item_bytes in ITEM_BYTES.items():
         for kind, split in LAYERS.items():
             results += compare(args, item_bytes, split, {"item": size, "read": kind})
-    finish("tokens", args.results, results, "item", "read", "contender")
+    finish("tokens", args.output, results, "item", "read", "contender")
 
 
 def compare(args: Namespace, item_bytes: int, split: tuple[str, ...] | None, named: dict) -> list:

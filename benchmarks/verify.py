@@ -22,7 +22,7 @@ def main(args: Namespace) -> None:
     seconds = alternate(contenders, args.epochs, cold=[path])
     n_bytes = sum(file.stat().st_size for file in files)
     rows = ratios(seconds, args.size_mb, n_bytes, "sequential read")
-    finish("verify", args.results, rows)
+    finish("verify", args.output, rows)
 
 
 def verified(path: Path, **options: object) -> Epoch:

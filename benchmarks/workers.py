@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
         )
     seconds = alternate(contenders, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, MAPPED, PLAIN, IN_PROCESS)
-    finish("workers", args.results, rows)
+    finish("workers", args.output, rows)
 
 
 class MappedRows(Dataset):

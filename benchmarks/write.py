@@ -35,7 +35,7 @@ def main(args: Namespace) -> None:
     }
     seconds = alternate(contenders, args.epochs)
     found = ratios(seconds, len(rows), n_bytes, "plain file")
-    finish("write", args.results, found)
+    finish("write", args.output, found)
 
 
 def plain(path: Path, rows: list[np.ndarray]) -> Epoch:
