@@ -1,6 +1,6 @@
 """A page to look at the traces of a store, served to this machine alone.
 
-`columns`, `filters`, `orders`, `traces`, `layers`, `attention`, `runs` and `scores` are functions
+`columns`, `filters`, `traces`, `layers`, `attention`, `runs` and `scores` are functions
 from a store to numbers; `server` hands them out, and `safety` decides to whom. Nothing here writes
 to a store; notes of traces go to a file beside it.
 """

@@ -4,7 +4,7 @@ An edge is a number of the column's own precision, and a row is counted by the c
 filter makes: the filter `x >= edge and x < next edge` finds as many rows as a bar counts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -39,12 +39,12 @@ def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_
     if not len(finite):
         nothing = np.zeros((len(groups), 0), np.int64)
         return Histogram(np.zeros(0), nothing, n_missing)
-    place: Callable[[np.ndarray], np.ndarray]
     if values.dtype.kind == "f":
         edges = _float_edges(finite, n_bins)
         place = partial(bin_places, edges=edges)
     else:
-        edges, place = _whole_bins(finite, n_bins)
+        edges, inner = _whole_edges(finite, n_bins)
+        place = partial(np.searchsorted, inner, side="right")
     counts = np.zeros((len(groups), len(edges) - 1), np.int64)
     for start in range(0, len(values), BLOCK):
         block = slice(start, start + BLOCK)
@@ -94,24 +94,13 @@ def _float_edges(finite: np.ndarray, n_bins: int) -> np.ndarray:
     return short_numbers(np.unique(edges.astype(finite.dtype)))
 
 
-def _whole_bins(
-    values: np.ndarray, n_bins: int
-) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Edges of bins that are as many whole numbers wide, and what finds the bins of values."""
+def _whole_edges(values: np.ndarray, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of bins that are as many whole numbers wide, and the first numbers of all but one."""
     low, high = int(values.min()), int(values.max())
-    span = high - low + 1
-    width = -(-span // n_bins)
-    n_needed = -(-span // width)
-    # distances fit in 64 bits without a sign, where differences of the numbers wrap
-    lowest = np.array([low % 2**64], np.uint64)
-    kind = np.int64 if values.dtype.kind == "i" else np.uint64
-
-    def place(some: np.ndarray) -> np.ndarray:
-        distances = some.astype(kind).view(np.uint64) - lowest
-        return (distances // np.uint64(width)).astype(np.int64)
-
+    width = -(-(high - low + 1) // n_bins)
+    starts = [*range(low, high + 1, width)]
+    inner = np.array(starts[1:], values.dtype)
     has_halves = low > -EXACT_HALVES and high < EXACT_HALVES
     if width == 1 and has_halves:
-        return np.arange(n_needed + 1) + (low - 0.5), place  # a bar has its number in the middle
-    edges = [low + width * i for i in range(n_needed + 1)]
-    return np.array(edges, object), place
+        return np.arange(len(starts) + 1) + (low - 0.5), inner  # a bar has its number in the middle
+    return np.array([*starts, starts[-1] + width], object), inner

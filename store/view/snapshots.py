@@ -15,10 +15,9 @@ from store.read.store import TraceStore
 from store.traces.notes import notes_path, notes_state
 from store.view.columns import Table
 from store.view.describe import distinct_names
-from store.view.orders import sorted_rows
 from store.view.runs import Run, check_run, join_runs, read_run
 
-__all__ = ["Snapshots", "Wanted", "check_texts", "open_stores"]
+__all__ = ["Snapshots", "Wanted", "check_texts", "open_stores", "sorted_rows"]
 
 KEPT_TABLES = 2  # besides the first
 KEPT_ORDERS = 4
@@ -154,3 +153,30 @@ def _sorted_by_text(table: Table, rows: np.ndarray, wanted: Wanted) -> np.ndarra
     texts = table.texts(wanted.sort, rows.astype(np.int64))
     places = sorted(range(len(rows)), key=texts.__getitem__, reverse=wanted.descending)
     return rows[np.array(places, np.int64)]
+
+
+def sorted_rows(rows: np.ndarray, values: np.ndarray, descending: bool = False) -> np.ndarray:
+    """Sort rows by their values; NaN comes last in both directions, equal values by row.
+
+    `rows` is uint32 `(n,)`, ascending; `values` are the rows' numbers, `(n,)`. Returns uint32
+    `(n,)`.
+    """
+    if values.dtype.kind != "f":
+        return rows[np.argsort(~values if descending else values, kind="stable")]
+    signed = -values if descending else values
+    if values.dtype.itemsize > 4:
+        return rows[np.argsort(signed, kind="stable")]
+    # NumPy sorts numbers with vector instructions, but not their places: so value and row become
+    # one number of 64 bits, in a third of the time
+    packed = _rising(signed).astype(np.int64) << 32
+    packed |= rows
+    packed.sort()
+    return packed.astype(np.uint32)  # the lower half
+
+
+def _rising(values: np.ndarray) -> np.ndarray:
+    """Floats of up to 32 bits as whole numbers that rise as they do: int32; NaN is the highest."""
+    bits = (values.astype(np.float32) + 0).view(np.int32)  # -0.0 + 0 is 0.0
+    bits ^= (bits >> 31) & 0x7FFF_FFFF  # of negative numbers all bits but the sign are turned
+    bits[np.isnan(values)] = np.iinfo(np.int32).max
+    return bits

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store.view.histograms import histogram
-from store.view.orders import sorted_rows
+from store.view.snapshots import sorted_rows
 
 VALUES = [
     np.array([3, 1, 2, 1], np.int8),
