@@ -19,14 +19,12 @@ from store.launch.driver import Parts, find_whole, held
 from store.launch.engine import ENGINES, Workers, open_engine
 from store.launch.job import Job, arguments_digest, parts_folder, questions_digest
 from store.launch.slurm import submit, write_scripts
-from store.launch.task import last_lines, start_command, stop_processes
+from store.launch.task import start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count, say, terminal_text
 
 __all__ = ["Launch", "parse_job"]
 
-LAST_LINES = 3  # of a failed part's log
-SHOWN_FAILURES = 10
 IN_PARTS = ("import", "extract")
 
 
@@ -207,14 +205,7 @@ def _say(line: str) -> None:
 
 
 def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> None:
-    """Print the end of the log of each part that failed, and how to go on."""
-    for part in sorted(failed)[:SHOWN_FAILURES]:
-        log = job.task(part).log
-        say(f"part {part}/{job.n_parts} failed: {log}")
-        say(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
-    n_untried = job.n_parts - len(parts) - len(failed)
-    if n_untried:
-        say(f"{count(n_untried, 'part')} not tried any more: all others failed")
+    """Print which parts failed, and how to go on."""
     line = (
         f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
         f"{job.n_parts} are whole; the same command tries the others again"

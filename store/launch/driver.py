@@ -12,7 +12,7 @@ from store.format.manifest import read_manifest
 from store.launch.completed_parts import FoundParts, Part, find_part, find_parts
 from store.launch.engine import Engine
 from store.launch.job import Job, parts_folder
-from store.launch.task import last_lines, status_text
+from store.launch.task import last_line, status_text
 from store.reports import in_one_line
 from store.write.build import partial_path
 from store.write.lock import WriterLock
@@ -21,16 +21,13 @@ __all__ = ["Parts", "find_whole", "held"]
 
 POLL_S = 0.5
 LOOK_S = 5.0  # between two looks at the traces of the running parts
-MAX_GIVEN_UP = 3  # before one is whole
 NEARLY_DONE = 0.99
 
 
 class Parts:
     """Parts that an engine runs, in the order of their numbers.
 
-    A part that the engine gives up does not stop the others. Where three are given up before one is
-    whole, the command itself is likely to be wrong: no other is started, unless one of those that
-    run becomes whole.
+    A part that the engine gives up does not stop the others.
 
     `failed`: the parts that are given up. `n_rows`: committed traces of whole and of running parts,
     as they were counted last.
@@ -67,8 +64,8 @@ class Parts:
         self._whole = {part.record.part: part for part in found.parts}
         left = deque(found.missing)
         look_s = float("-inf")
-        while self._running or (left and not self._is_hopeless):
-            while left and len(self._running) < self._engine.n_workers and not self._is_hopeless:
+        while self._running or left:
+            while left and len(self._running) < self._engine.n_workers:
                 number = left.popleft()
                 self._running[self._engine.submit(self._job.task(number))] = number
             done, _ = wait(self._running, POLL_S, FIRST_COMPLETED)
@@ -80,17 +77,13 @@ class Parts:
                 report(self.n_rows, self)
         return find_whole(self._job).parts
 
-    @property
-    def _is_hopeless(self) -> bool:
-        return not self._whole and len(self.failed) >= MAX_GIVEN_UP
-
     def _note_end(self, number: int, future: Future[int]) -> None:
         with suppress(NotFoundError, CorruptError):
             self._whole[number] = find_part(self._job.part_path(number))
             return
         self.failed.append(number)
-        last = last_lines(self._job.task(number).log, 1)
-        line = "; ".join([_end_of(future), "given up", *last])
+        log = self._job.task(number).log
+        line = "; ".join([_end_of(future), "given up", *last_line(log), f"see {log}"])
         self._say(f"part {number}/{self._job.n_parts}: {line}")
 
     def _count(self) -> None:

@@ -27,7 +27,7 @@ __all__ = [
     "FINAL",
     "AttemptError",
     "end_tasks",
-    "last_lines",
+    "last_line",
     "make_check",
     "package_root",
     "run_task",
@@ -39,8 +39,7 @@ __all__ = [
 MISTAKE = 2
 ENDED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # in order, as it was asked to
 FINAL = (MISTAKE, *ENDED)  # exit statuses after which a part is not tried again
-PAUSE_S = 1.0  # before a part is tried again; twice as long each time
-MAX_PAUSE_S = 60.0
+PAUSE_S = 1.0  # before a part is tried again
 LOOK_S = 5.0  # between two looks whether an earlier attempt still runs
 STOP_S = 30.0  # for a commit; then a process is killed
 TAIL_BYTES = 1 << 16
@@ -83,8 +82,7 @@ def run_task(
         _running.remove(process)
     if status in FINAL or record_path(task.store).exists():
         return status
-    n_attempts = task.log.read_bytes().count(HEADING)
-    pause(min(PAUSE_S * 2.0 ** (n_attempts - 1), MAX_PAUSE_S))
+    pause(PAUSE_S)
     raise AttemptError(status_text(status))
 
 
@@ -175,8 +173,8 @@ def stop_processes(processes: Sequence[subprocess.Popen]) -> None:
             process.wait()
 
 
-def last_lines(log: Path, n: int) -> list[str]:
-    """Return the last lines of the last attempt in a log, shortened; none if there is no log."""
+def last_line(log: Path) -> list[str]:
+    """Return the last line of the last attempt in a log, shortened; none if there is none."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -187,7 +185,7 @@ def last_lines(log: Path, n: int) -> list[str]:
     of_last = text.rpartition(HEADING)[2].partition(b"\n")[2] if HEADING in text else text
     lines = of_last.decode(errors="backslashreplace").splitlines()
     shown = ["".join(filter(str.isprintable, line)).strip() for line in lines if line.strip()]
-    return [line[:LONGEST_LINE] for line in shown[-n:]]
+    return [line[:LONGEST_LINE] for line in shown[-1:]]
 
 
 if __name__ == "__main__":

@@ -82,15 +82,9 @@ def run(tmp_path):
     return run_parts
 
 
-def test_a_command_that_fails_in_each_part_is_not_tried_in_all(run):
-    """Three parts are given up before one is whole."""
-    begun, failed, _ = run({})
-    assert begun == failed == [1, 2, 3]
-
-
-def test_a_part_that_becomes_whole_shows_that_the_command_works(run):
-    """It was started with the others that failed; what is left is tried then."""
-    begun, failed, _ = run({4: WHOLE}, n_workers=4)
+def test_a_part_that_fails_stops_no_other(run):
+    """Each is tried, whatever becomes of the others."""
+    begun, failed, _ = run({4: WHOLE}, n_workers=2)
     assert begun == [1, 2, 3, 4, 5, 6]
     assert sorted(failed) == [1, 2, 3, 5, 6]
 
@@ -121,22 +115,12 @@ def attempts(tmp_path, monkeypatch):
     return end_with
 
 
-def test_the_pause_before_the_next_attempt_grows(attempts):
-    """Up to a minute; the log of the part knows how many there were."""
-    task, _ = attempts(*[-9] * 9)
-    pauses = []
-    for _ in range(9):
-        with pytest.raises(AttemptError, match="ended by signal 9"):
-            run_task(task, None, pauses.append)
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-
-
 def test_an_engine_tries_again_what_failed(attempts, monkeypatch):
     """As often as was asked for; a pause ends with the engine."""
     monkeypatch.setattr("store.launch.task.PAUSE_S", 0.0)
-    task, left = attempts(1, 1, 1, 1)
+    task, left = attempts(1, 1, -9, 1)
     with open_engine("processes", Workers(1, most=1, retries=2)) as engine:
-        with pytest.raises(AttemptError, match="exit status 1"):
+        with pytest.raises(AttemptError, match="ended by signal 9"):
             engine.submit(task).result()
         assert len(left) == 1
         monkeypatch.setattr("store.launch.task.PAUSE_S", 60.0)

@@ -21,7 +21,7 @@ from store.launch.driver import held
 from store.launch.engine import Workers
 from store.launch.job import parts_folder
 from store.launch.on_processes import share_out
-from store.launch.task import last_lines
+from store.launch.task import last_line
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
         patched.setattr(import_, "build_store", fill)
         assert launch("--retries", "1", n_parts=3) == 1
     captured = capfd.readouterr()
-    assert "part 2/3: exit status 75; given up; " in captured.err
     log = parts_folder(tmp_path / "o.zarr") / "part-0002-of-0003.log"
-    assert f"part 2/3 failed: {log}\n" in captured.out
-    assert "No space left on device" in captured.out
+    assert "part 2/3: exit status 75; given up; " in captured.err
+    assert "No space left on device" in captured.err
+    assert f"; see {log}\n" in captured.err
     assert "1 part failed (2), 2 of 3 are whole" in captured.out
     assert not (tmp_path / "o.zarr").exists()
     assert launch(n_parts=3) == 0
@@ -135,7 +135,7 @@ def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, 
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     for log in parts_folder(tmp_path / "o.zarr").glob("*.log"):
-        assert last_lines(log, 1) == ["python -m store import: stopped"]
+        assert last_line(log) == ["python -m store import: stopped"]
 
 
 def test_a_part_ends_with_the_process_that_started_it(tmp_path):
