@@ -61,15 +61,6 @@ function states(
   const nameOf = (name) => NAMES[name] ?? name;
   const choose = (name) => change({ what: name });
   const select = menu("what the picture shows", store.pictures, what, choose, nameOf);
-  const none = (layer) => (layer === "" || mapOfLayer(store, layer) ? "" : " (none yet)");
-  const maps = menu(
-    "map of a layer",
-    ["", ...store.layers],
-    "",
-    (layer) => toMap(Number(layer)),
-    (layer) => `${layer === "" ? "map of layer …" : layer}${none(layer)}`,
-  );
-  maps.options[0].disabled = true;
   const apart = state.range === "layer";
   const of = (layer) => limits(values.filter((_, i) => i % nLayers === layer));
   const between = apart ? Array.from({ length: nLayers }, (_, layer) => of(layer)) : limits(values);
@@ -81,7 +72,6 @@ function states(
       checkbox("colours of each layer apart", apart, (isOn) =>
         change({ range: isOn ? "layer" : "" }),
       ),
-      store.layers.length ? maps : null,
     ),
     soft(
       `${MEANINGS[what]}. Layers from below, as the model numbers them; a click leads to the map of the layer`,

@@ -74,7 +74,6 @@ function newTab(base, store) {
     view: undefined, // what the address said last
     map: null, // of the store
     nPlaced: 0, // points with coordinates
-    tellSight: () => {}, // whether the chosen point is in sight
     bar: bar(),
     legend: part("span", "legend-row"),
     note: part("p", "soft map-note"),
@@ -88,10 +87,7 @@ function newTab(base, store) {
   made.root = part("div", "map-tab");
   made.root.append(made.bar, bar(made.legend, made.remove), plot.frame, made.note, made.card);
   plot.marks = () => marksOf(made);
-  plot.onPaint = () => {
-    drawNote(made);
-    made.tellSight();
-  };
+  plot.onPaint = () => drawNote(made);
   plot.onRest = () => tellView(made);
   follow(plot, {
     isLasso: () => made.isLasso,
@@ -168,9 +164,6 @@ function drawBar(mine) {
     pick("colour", names, paint, (name) => change({ paint: name }, true)),
     element("span.group", ...zooms),
     mine.lassoButton,
-    act("filter to view", "the table shows the traces of this part of the map", () =>
-      lasso(mine, plot.corners),
-    ),
   );
   setLasso(mine, mine.isLasso);
   const keys = "arrows move, + and - zoom, 0 shows all, l is the lasso";

@@ -6,7 +6,6 @@ import { element, svg } from "/page/dom.js";
 import { colorOf } from "/page/paint.js";
 
 const FEW = 30_000; // points in sight that are drawn as discs
-const MANY = 1_200_000; // points that are drawn while the map moves
 const MAX_RATIO = 2;
 
 export class Plot {
@@ -15,8 +14,6 @@ export class Plot {
     this.over = svg("svg", { class: "over picture" }); // marks, drawn without the points
     this.frame = element("div.map-frame", this.canvas, this.over);
     this.points = new Float32Array(0);
-    this.coarse = this.points; // every `coarseStep`-th point, which are drawn while the map moves
-    this.coarseStep = 1;
     this.levels = null; // a colour's number for each row
     this.mask = null; // bits of the rows of the filter; null: all
     this.colors = [];
@@ -26,7 +23,6 @@ export class Plot {
     this.view = { x: 0, y: 0, zoom: 1 };
     this.marks = () => []; // what lies over the points
     this.inSight = 0;
-    this.isMoving = false;
     this.request = 0;
     this.timer = 0;
     this.onRest = () => {};
@@ -41,13 +37,6 @@ export class Plot {
   place(points, box) {
     this.points = points;
     this.box = box;
-    this.coarseStep = Math.ceil(this.n / MANY) || 1;
-    this.coarse = points;
-    if (this.coarseStep === 1) return;
-    // a copy: a loop over points that lie far from each other in memory takes five times as long
-    this.coarse = new Float32Array(2 * Math.ceil(this.n / this.coarseStep));
-    for (let i = 0; i < this.coarse.length; i += 1)
-      this.coarse[i] = points[2 * (i >> 1) * this.coarseStep + (i & 1)];
   }
 
   // Pixels for each unit of the axes.
@@ -71,28 +60,12 @@ export class Plot {
     return this.points.subarray(2 * row, 2 * row + 2);
   }
 
-  isInSight(point) {
-    const [x, y] = this.placeOf(point);
-    return x >= 0 && y >= 0 && x < this.width && y < this.height;
-  }
-
   isShown = (row) => this.mask === null || ((this.mask[row >> 3] >> (row & 7)) & 1) === 1;
 
   // The view of all points.
   get fitted() {
     const [x0, x1, y0, y1] = this.box;
     return { x: (x0 + x1) / 2, y: (y0 + y1) / 2, zoom: 1 };
-  }
-
-  // Places at the corners of what is in sight.
-  get corners() {
-    const { width, height } = this;
-    return [
-      [0, 0],
-      [width, 0],
-      [width, height],
-      [0, height],
-    ];
   }
 
   fit() {
@@ -114,14 +87,9 @@ export class Plot {
 
   look(view) {
     this.view = view;
-    this.isMoving = true;
     this.draw();
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      this.isMoving = false;
-      if (this.n > MANY) this.draw();
-      this.onRest();
-    }, 180);
+    this.timer = setTimeout(() => this.onRest(), 180);
   }
 
   resize() {
@@ -152,12 +120,11 @@ export class Plot {
       this.faint = new Float32Array(w * h); // points that the filter leaves out
       this.image = new ImageData(w, h);
     }
-    const step = this.isMoving ? this.coarseStep : 1;
-    const [others, strong] = this.count(w, h, ratio, step);
+    const [others, strong] = this.count(w, h, ratio);
     if (strong <= FEW) this.stampStrong(strong, w, h, ratio);
     if (others <= FEW) this.stampFaint(others, w, h, ratio);
-    this.colour(strong <= FEW, step);
-    if (step === 1) this.inSight = strong;
+    this.colour(strong <= FEW);
+    this.inSight = strong;
     // pixels that a loop wrote stay in main memory: the processor of graphics has nothing to add
     const context = this.canvas.getContext("2d", { willReadFrequently: true });
     context.putImageData(this.image, 0, 0);
@@ -176,21 +143,19 @@ export class Plot {
   }
 
   // Add every point to its pixel. Returns how many are in sight, faint ones and strong ones.
-  count(w, h, ratio, step) {
-    const { mask, sums, faint } = this;
-    const points = step === 1 ? this.points : this.coarse;
+  count(w, h, ratio) {
+    const { points, mask, sums, faint } = this;
     const add = this.adder();
     const [sx, sy, ox, oy] = this.affine(w, h, ratio);
     const [otherRows, rows] = this.few;
     let [strong, others] = [0, 0];
     sums.fill(0);
     faint.fill(0);
-    for (let k = 0, end = points.length / 2; k < end; k += 1) {
-      const x = points[2 * k] * sx + ox;
-      const y = oy - points[2 * k + 1] * sy;
+    for (let i = 0, end = points.length / 2; i < end; i += 1) {
+      const x = points[2 * i] * sx + ox;
+      const y = oy - points[2 * i + 1] * sy;
       if (!(x >= 0 && x < w && y >= 0 && y < h)) continue; // or NaN
       const pixel = (y | 0) * w + (x | 0);
-      const i = k * step;
       if (mask !== null && ((mask[i >> 3] >> (i & 7)) & 1) === 0) {
         if (others < FEW) otherRows[others] = i;
         others += 1;
@@ -252,25 +217,25 @@ export class Plot {
   }
 
   // The sums as pixels: the mean colour, the more solid the more points there are.
-  colour(isFew, step) {
+  colour(isFew) {
     const { sums, faint } = this;
     const pixels = new Uint32Array(this.image.data.buffer);
     const [r, g, b] = colorOf("--unknown");
     const grey = (b << 16) | (g << 8) | r;
     let most = 1;
     for (let at = 3; at < sums.length; at += 4) if (sums[at] > most) most = sums[at];
-    const tone = 0.7 / Math.log1p(most * step);
+    const tone = 0.7 / Math.log1p(most);
     for (let p = 0, at = 0; p < pixels.length; p += 1, at += 4) {
       const weight = sums[at + 3];
       if (weight > 0) {
-        const share = isFew ? 1 - Math.exp(-2 * weight) : 0.3 + tone * Math.log1p(weight * step);
+        const share = isFew ? 1 - Math.exp(-2 * weight) : 0.3 + tone * Math.log1p(weight);
         const red = (sums[at] / weight + 0.5) | 0;
         const green = (sums[at + 1] / weight + 0.5) | 0;
         const blue = (sums[at + 2] / weight + 0.5) | 0;
         pixels[p] = ((255 * Math.min(1, share)) << 24) | (blue << 16) | (green << 8) | red;
       } else if (faint[p] > 0) {
         const cover = Math.min(1, faint[p]);
-        const share = Math.min(0.34, 0.2 * cover + 0.03 * Math.log1p(faint[p] * step));
+        const share = Math.min(0.34, 0.2 * cover + 0.03 * Math.log1p(faint[p]));
         pixels[p] = ((255 * share) << 24) | grey;
       } else pixels[p] = 0;
     }

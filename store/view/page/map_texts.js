@@ -51,16 +51,11 @@ export async function showCard(mine, row) {
     return element("span", { className }, `${name} ${numberText(value)}`);
   });
   const small = (text, onclick) => button(text, onclick, { className: "small" });
-  const bring = small("bring into sight", () => plot.look({ ...plot.view, x, y }));
-  // before it has a size, nothing is out of sight
-  mine.tellSight = () => (bring.hidden = !isPlaced || !plot.width || plot.isInSight([x, y]));
-  mine.tellSight();
   card.replaceChildren(
     bar(
       element("strong", id),
       ...named,
       !isPlaced && remark("no coordinates"),
-      bring,
       small("open the trace", () => change({ tab: "trace" }, true)),
     ),
     prose([question, answer].filter(Boolean).join("  →  ")),

@@ -324,19 +324,6 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     browser.wait_for("!location.hash.includes('view=')")
 
 
-def test_a_chosen_point_is_brought_into_sight(page):
-    """By a button, which is there where it has something to do."""
-    browser = page(tab="map", row=0)
-    browser.wait_for_text(".map-note", "39 traces")
-    button = "document.querySelector('.map-card button')"
-    assert browser.text(".map-card button") == "bring into sight"
-    browser.wait_for(f"{button}.hidden")
-    browser.change(tab="map", row=0, view="1000,1000,5")
-    browser.wait_for(f"!{button}.hidden")
-    browser.click(".map-card button", "bring into sight")
-    browser.wait_for(f"{button}.hidden")
-
-
 def test_the_nearest_point_is_that_of_numpy(page):
     """In pixels; far points and those of no coordinates are none."""
     rng = np.random.default_rng(3)
@@ -387,14 +374,17 @@ def test_a_lasso_joins_the_filter(page):
 
 
 def test_a_layer_leads_to_its_map(page):
-    """Or to the command that makes it."""
+    """Or to the command that makes it; arrow keys choose a layer, from the lowest upwards."""
     browser = page(tab="layers", row=7)
-    menu = "[aria-label='map of a layer']"
-    browser.wait_for_text(menu, "map of layer")
-    browser.choose(menu, 3)
-    assert "--column hs_last --layer 3" in browser.text(".command")
+    browser.wait_for("document.querySelector('#panel .picture')")
+    browser.evaluate("document.querySelector('#panel .picture').focus()")
+    for key in ("ArrowDown", "Enter"):
+        browser.press(key)
+    assert "--column hs_last --layer 1" in browser.text(".command")
     assert "store derive" in browser.text(".command")
-    browser.choose(menu, 2)
+    browser.evaluate("document.querySelector('#panel .picture').focus()")
+    for key in ("ArrowUp", "Enter"):
+        browser.press(key)
     browser.wait_for("document.querySelector('.map-tab')")
     assert "map=map_pca" in browser.evaluate("location.hash")
 
