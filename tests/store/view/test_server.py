@@ -493,10 +493,6 @@ class TestWhatIsRefused:
 
         golden_lines("not_there.txt", refuse)
 
-    def test_groups_are_of_texts(self, client):
-        """Numbers have a histogram."""
-        assert "expected texts, found numbers" in error_of(client, "/api/0/1/groups?column=label")
-
     def test_a_filter_of_100_000_characters(self, client):
         """The URL is not even parsed."""
         refusal = check_request("GET", {"host": "localhost"}, TOKEN, TOKEN, "view", 100_000)

@@ -49,19 +49,6 @@ def test_answers_are_of_their_types(client, tmp_path):
     assert check(tmp_path, "answers.ts", lines) == ""
 
 
-@pytest.mark.parametrize(
-    "answer, said",
-    [
-        ('{"position": 1, "row": 2}', "Property 'n' is missing"),
-        ('{"position": 1, "row": 2, "n": 1, "x": 0}', """'"x"' does not exist in type 'Found'"""),
-    ],
-)
-def test_another_answer_is_found(tmp_path, answer, said):
-    """What the test above rests on."""
-    line = f'export const answer: AnswerTo<"{STATE}/find"> = {answer};'
-    assert said in check(tmp_path, "answers.ts", [line])
-
-
 def test_a_misspelt_field_is_found(tmp_path):
     """In a script of the page."""
     lines = [
