@@ -189,7 +189,7 @@ def _run(args: Launch, job: Job, left: Sequence[int]) -> tuple[list[Part], list[
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
         launch = Parts(job, engine, _say)
         share, text = (lambda _, of: of.share), (lambda _, of: of.text())
-        with Progress(share, text, speed_on_terminal=True) as progress:
+        with Progress(share, text) as progress:
             try:
                 parts = launch.run(progress)
             except KeyboardInterrupt as error:

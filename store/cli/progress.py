@@ -28,11 +28,11 @@ class _Sample(NamedTuple):
 
 @dataclass
 class Progress:
-    """Lines on stderr: how much is done, and how long the rest takes.
+    """Lines on stderr: how much is done, how fast, and how long the rest takes.
 
     On a terminal it is one line, which changes a few times a second and is cleared at the end.
     Otherwise (nohup, the log of a batch job) a line is printed each minute, the first after a
-    minute, with the speed: that of this process alone, without what an earlier run did.
+    minute. The speed is that of this process alone, without what an earlier run did.
     """
 
     # what is done -> the share of the work that it is, 0 to 1; it is a number of traces, or the
@@ -41,11 +41,9 @@ class Progress:
     text: Callable[..., str] = lambda done: f"{done:,} traces"  # what is done -> its description
     unit: str = "traces"
     unit_size: float = 1  # so many traces or bytes are a unit of the speed
-    speed_on_terminal: bool = False
 
     def __post_init__(self) -> None:
         self._interactive = sys.stderr.isatty()
-        self._shows_speed = self.speed_on_terminal or not self._interactive
         self._shown_s = time.monotonic()
         self._first: _Sample | None = None
 
@@ -78,7 +76,7 @@ class Progress:
         """The speed, the percentage, and the time left."""
         seconds = now.time_s - first.time_s
         n_units = (now.n_done - first.n_done) / self.unit_size
-        if self._shows_speed and seconds > 0 and n_units > 0:
+        if seconds > 0 and n_units > 0:
             yield f"{n_units / seconds:,.1f} {self.unit}/s"
         yield f"{now.share:.0%}"
         if now.share > first.share:

@@ -64,10 +64,14 @@ def test_bytes_have_a_speed(lines_of):
 
 
 def test_a_terminal_has_one_line_that_is_cleared(lines_of):
-    """It changes a few times a second, and shows no speed."""
+    """It changes a few times a second."""
     events = [(0.1, 1), (0.3, 2), (0.4, 3), (0.6, 4)]
     shown = lines_of(events, Terminal(), share=lambda done: done / 8)
-    assert shown == "\r\033[K2 traces, 25%, 0:00:01 left\r\033[K4 traces, 50%, 0:00:01 left\r\033[K"
+    lines = [
+        "2 traces, 5.0 traces/s, 25%, 0:00:01 left",
+        "4 traces, 6.0 traces/s, 50%, 0:00:01 left",
+    ]
+    assert shown == "".join(f"\r\033[K{line}" for line in [*lines, ""])
 
 
 @pytest.mark.parametrize(("n", "text"), [(0, "0 {}"), (1, "1 {}"), (12345, "12,345 {}")])
