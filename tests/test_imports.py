@@ -151,7 +151,8 @@ LIGHT = {  # what is imported -> what must not come with it
     "from store import *; import store.importers.pickles": HEAVY,  # a spawned worker starts so
     # what a command needs to refuse an argument comes at once
     "import models, train.config; from store.cli.main import COMMANDS, find_command\n"
-    "for name in COMMANDS: find_command(name)": "torch",
+    "for name in COMMANDS: find_command(name)\n"
+    "import store.launch.on_processes, store.view.attention, store.view.snapshots": "torch",
     "import store.view.export": "starlette, uvicorn",  # a page without a server
 }
 

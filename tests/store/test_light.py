@@ -60,7 +60,8 @@ for command in sys.argv[1:]:
     status = main(command.split())
     assert status == 0, command
 
-from store import NotFoundError, TraceLoader
+from store import NotFoundError, TraceLoader, TraceStore
+assert TraceStore.open("a.zarr").view()._repr_html_()
 loader = TraceLoader("a.zarr", batch_size=3, shuffle=True, num_workers=2, arrays="numpy")
 assert sorted(int(row) for batch in loader for row in batch.rows) == list(range(8))
 for ask in (lambda: TraceLoader("a.zarr"), lambda: loader.store.read([0])):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from launching import MAP, write_arrays
-from running import run_python
 from small import refused
 
 from store import TraceStore
@@ -258,15 +257,3 @@ def test_each_part_has_gpus_and_cores_of_its_own(monkeypatch):
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "3,5"},
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "GPU-a,7"},
     ]
-
-
-def test_a_launch_takes_no_torch(tmp_path):
-    """It starts at once, and leaves the memory to its parts."""
-    code = (
-        "import sys; from store.cli.main import main; import store.launch.on_processes\n"
-        "main(['launch', '--engine', 'processes', '--parts', '2', '--', 'import', 'no/o', 'x',"
-        " '--scores', 'none']); sys.exit('torch' in sys.modules)"
-    )
-    done = run_python("-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "'none'" in done.stderr

@@ -2,10 +2,7 @@
 
 import csv
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -28,8 +25,6 @@ pytest.importorskip("starlette", reason="the extra view is not installed: pip in
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
 from store.view.safety import HEADERS, check_request
-
-ROOT = Path(__file__).parents[3]
 
 
 class Words:
@@ -59,35 +54,6 @@ def get(client, generation):
 @pytest.fixture(scope="module")
 def get_array(client, generation):
     return lambda path, **query: array_of(client.get(f"/api/0/{generation}/{path}", params=query))
-
-
-LOOK = """
-import sys
-from pathlib import Path
-from store.view.attention import attention_edges
-from store.view.layers import layer_picture
-from store.view.snapshots import open_stores
-from store.view.snapshots import Wanted
-from store.view.traces import candidates, token_values, trace_values
-
-(snapshots,) = open_stores([Path(sys.argv[1])], [Path(sys.argv[2])])
-table = snapshots.first
-store = table.store
-snapshots.rows(store.generation, Wanted('question ~ "a" and label > -1', "brain", True))
-trace_values(table, 5)
-token_values(store, 5, "attn_colsum")
-candidates(store, 5, 0)
-layer_picture(store, 5, "cosine")
-attention_edges(store, 5, 0, 0.1)
-print("torch" in sys.modules)
-"""
-
-
-def test_looking_takes_no_torch(traces_path, run_path):
-    """Which would take longer to import than all the rest."""
-    command = [sys.executable, "-c", LOOK, traces_path, run_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def error_of(client, path, **query):
