@@ -62,8 +62,8 @@ class View(Command):
     trace: str | None = option("trace to open (default: the first of the first store)", "ID")
     no_browser: bool = flag("print the address, open nothing")
     export: Path | None = option(
-        "write a page of some traces, which needs no server: a file .html, or index.html of a "
-        "folder; states are left out",
+        "write a page of some traces, which needs no server: a file .html, or index.html of any "
+        "other name as a folder; states are left out",
         "PATH",
         path,
     )
@@ -84,8 +84,6 @@ class View(Command):
             raise SchemaError("--mistakes-of-run: expected with --export, found none")
         if self.export is not None and self.trace is not None:
             raise SchemaError("--trace: leave it out; #trace=ID behind the address opens a trace")
-        if self.export is not None:
-            self.check_ending(self.export)
         stores = open_stores(self.sources, self.run_folders)
         for problem in filter(None, (run.problem() for run in stores[0].runs)):
             say(f"warning: {problem}", file=sys.stderr)
@@ -105,15 +103,6 @@ class View(Command):
         with suppress(KeyboardInterrupt):  # the way to end it
             serve(stores, self.port, tokenizer, not self.no_browser, fragment, token)
         return 0
-
-    @staticmethod
-    def check_ending(path: Path) -> None:
-        """Raise SchemaError for a file of another kind, which would become a folder."""
-        if path.suffix not in ("", ".html") and not path.is_dir():
-            raise SchemaError(
-                f"--export: expected a file .html, or a folder that is there or whose name has no "
-                f"ending, found {path}"
-            )
 
     def write_page(
         self, path: Path, stores: "Sequence[Snapshots]", tokenizer: "Texts | None"

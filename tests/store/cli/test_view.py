@@ -34,13 +34,12 @@ def test_a_port_is_a_port(store_path, capsys, port):
     [
         (["nothing.zarr"], "expected a trace store"),
         (["STORE", "--where", "nothing == 1"], "filter, character 0: expected a column"),
-        (["STORE", "--export", "x.txt"], "--export: expected a file .html, or a folder"),
         (["STORE", "--run", "."], "scores.csv: expected the scores of a finished run"),
         (["STORE", "--tokenizer", "."], "expected a file tokenizer.json, found none"),
     ],
 )
 def test_what_is_given_must_be_there(store_path, tmp_path, monkeypatch, capsys, arguments, message):
-    """A page is no folder with the ending of another file; nothing is written."""
+    """Nothing is written."""
     monkeypatch.chdir(tmp_path)
     given = [store_path if one == "STORE" else one for one in arguments]
     assert message in complaint(capsys, *given)
