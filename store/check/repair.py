@@ -1,7 +1,7 @@
 """Make a damaged store whole: remove orphans, write metadata again, drop damaged rows or columns.
 
-Files that other stores have are taken from there, so that nothing is dropped because of them. Where
-these are offsets or checksums, the rest is judged by them: it is verified and planned again.
+Files that other stores have are taken from there first, so that nothing is dropped because of
+them. What is left is verified and planned again: it may be judged by them, as values by offsets.
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
 one; when it is whole, the two are swapped in one step, and the old one stays, under another name,
 until the user removes it.
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from store.check.report import Problem, Report, array_of
-from store.check.restore import find_copies, find_sums, restore_files
+from store.check.restore import find_copies, restore_files
 from store.check.verify import BytesProgress, verify_store
 from store.errors import CorruptError, LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import (
@@ -48,7 +48,6 @@ from store.write.writer import publish
 
 __all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"]
 
-JUDGES = ("_offsets/", "_checksums/")  # where files are that others are judged by
 UNREADABLE = "?"  # replaces an id that is damaged itself
 SHOWN_IDS = 5
 # kind of problem -> what is counted, and what is done about it
@@ -86,11 +85,6 @@ class Plan:
     others: Sequence[TraceStore]
 
     @property
-    def is_first_step(self) -> bool:
-        """Whether files are taken that others are judged by: what is left to do shows then."""
-        return any(file.startswith(JUDGES) for file in self.restored)
-
-    @property
     def has_work(self) -> bool:
         """Whether there is anything that a repair would do, or that it cannot mend."""
         return bool(self.report.problems or self.report.leftovers or self.columns)
@@ -114,8 +108,7 @@ class Plan:
             first = next(iter(self.restored.values()))
             damaged = count(len(self.restored), "damaged file")
             yield f"  {damaged} to take from other stores, the first is {first}"
-        if self.is_first_step:
-            yield "  the rest is judged by them, so that it is verified and planned again then"
+            yield "  the rest is verified and planned again then"
             return
         for kind, (noun, remedy) in REMEDIES.items():
             files = self.files(kind)
@@ -170,17 +163,16 @@ def plan_repair(
     dropped = _paths(store.manifest) - _paths(_without(store.manifest, drop_columns))
     kept = [problem for problem in report.problems if array_of(problem.file) not in dropped]
     others = tuple(others) if kept else ()
-    restored = find_sums(store, kept, others) | find_copies(store, kept, others)
-    first_step = Plan(report, [], [], drop_columns, {}, None, restored, (), others)
-    if first_step.is_first_step:
-        return first_step
+    restored = find_copies(store, kept, others)
+    if restored:
+        return Plan(report, [], [], drop_columns, {}, None, restored, (), others)
     lost = {array_of(problem.file) for problem in kept if problem.kind == "unverifiable"}
     unchecked = [
         array.layout.path
         for array in checked_arrays(store.manifest)
         if lost & {array.layout.path, array.checksums.layout.path}
     ]
-    problems = [one for one in kept if one.kind == "damaged" and one.file not in restored]
+    problems = [one for one in kept if one.kind == "damaged"]
     damaged, hopeless = _damaged_rows(store, problems)
     rows = sorted(set().union(*damaged.values()))
     by_column = {name: len(damaged[name]) for name in damaged if name in store.schema.columns}
@@ -253,14 +245,14 @@ def repair_store(
     """Carry out a plan, which `plan_repair` returned for this store; stopped, it may be run again.
 
     `progress` is called with the number of traces copied, if rows are dropped; `planned` with each
-    plan that is made after a first step. Raises LockedError if a writer is at work, or the store
-    has changed since it was verified; SchemaError if nothing can be done, or the store of an
+    plan that is made after files were taken. Raises LockedError if a writer is at work, or the
+    store has changed since it was verified; SchemaError if nothing can be done, or the store of an
     earlier repair is in the way.
     """
     root = Path(path).resolve()  # a link stays one
-    while plan.is_first_step:
+    while plan.restored:
         with _mending(root, plan, files):
-            pass
+            restore_files(root, plan.restored, files)
         plan = plan_repair(root, drop_columns=plan.columns, others=plan.others)
         planned(plan)
     if plan.hopeless:
@@ -283,13 +275,12 @@ def repair_store(
 
 @contextmanager
 def _mending(root: Path, plan: Plan, files: Files) -> Iterator[Manifest]:
-    """Hold the lock of a store that was cleared, and has the files of others that a plan names."""
+    """Hold the lock of a store that is as it was verified, and clear it."""
     with WriterLock(root):
         manifest = read_manifest(root)
         if manifest.generation != plan.report.generation:
             raise LockedError(f"{root}: a commit changed it since it was verified; repair it again")
         clear_orphans(root, manifest, files)
-        restore_files(root, plan.restored, files)
         yield manifest
         files.remove_tree(root / WORKING_DIR)
 

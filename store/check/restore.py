@@ -2,11 +2,9 @@
 
 Stores that were merged by reference share shards with their parts, under other names; a backup has
 all files of its store. Which file is the right one is told by what this store recorded of its
-chunks, not by names: every checksum has to fit, and every byte of the other file is checked. Those
-checksums themselves are taken from a backup only: a store of the same uuid, which has the array.
+chunks, not by names: every checksum has to fit, and every byte of the other file is checked.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,7 +28,6 @@ __all__ = [
     "checked_shards",
     "describe_parts",
     "find_copies",
-    "find_sums",
     "restore_files",
     "shards_of",
 ]
@@ -102,76 +99,6 @@ def find_copies(
                 found[file] = copy
                 del missing[file]
     return found
-
-
-def find_sums(
-    store: TraceStore, problems: Sequence[Problem], others: Iterable[TraceStore]
-) -> dict[str, Path]:
-    """Find the checksums of a backup for those of a store that are lost or wrong.
-
-    Returns what `find_copies` does. What they are of has to be verified again with them.
-    """
-    found: dict[str, Path] = {}
-    for other in others:
-        if other.uuid == store.uuid:
-            found = dict(_sums_of_backup(store, problems, other)) | found
-    return found
-
-
-def _sums_of_backup(
-    store: TraceStore, problems: Sequence[Problem], backup: TraceStore
-) -> Iterator[tuple[str, Path]]:
-    """The sums of whole chunks never change: where those of a backup differ, the chunk does not fit
-    here, and fits there."""
-    files = {problem.file for problem in problems}
-    arrays = {array.layout.path: array for array in checked_arrays(backup.manifest)}
-    for array in checked_arrays(store.manifest):
-        path = array.layout.path
-        its = arrays.get(path)
-        touched = {path, array.checksums.layout.path} & set(map(array_of, files))
-        if not touched or its is None or _state(its, backup) != _state(array, store):
-            continue
-        chunks = _faulty_chunks(store, array, problems)
-        whole = backup.source.open_array(its, check=backup.manifest)
-        copies = shards_of(backup, its.checksums)
-        for mine, copy in zip(shards_of(store, array.checksums), copies, strict=True):
-            with suppress(CorruptError):  # they are damaged in the backup as well
-                copy.check()
-                if mine.path in files or _fits_better(copy, mine, chunks, whole):
-                    yield mine.path, backup.path / copy.path
-
-
-def _fits_better(copy: Shard, mine: Shard, chunks: Mapping[int, int], whole: Array) -> bool:
-    """Whether checksums differ, and only those of chunks that do not fit here, but in `whole`."""
-    differs = (copy.reader.read(*copy.items) != mine.reader.read(*mine.items)).any(axis=1)
-    sums = {mine.items[0] + i for i in np.flatnonzero(differs).tolist()}
-    if not sums or sums - chunks.keys():
-        return False
-    return not any(fault for i in sums for fault in whole.faults(chunks[i], chunks[i] + 1))
-
-
-def _state(array: StoredArray, store: TraceStore) -> tuple[object, ...]:
-    """What an array is, and how much it holds."""
-    path = array.layout.path
-    segments = store.manifest.segments.get(path)
-    return array.layout, array.n_items, segments, store.manifest.tails.get(path)
-
-
-def _faulty_chunks(
-    store: TraceStore, array: StoredArray, problems: Iterable[Problem]
-) -> dict[int, int]:
-    """Where the checksum of a chunk that does not fit it is -> the number of the chunk."""
-    damaged = defaultdict(set)  # file of a shard -> its chunks; None: all
-    for problem in problems:
-        if problem.kind == "damaged" or problem.chunk is not None:
-            damaged[problem.file].add(problem.chunk)
-    numbers = [
-        number
-        for shard in shards_of(store, array)
-        for inside, number in enumerate(range(*shard.chunks))
-        if damaged.get(shard.path, set()) & {inside, None}
-    ]
-    return {array.sum_of_chunk(number): number for number in numbers}
 
 
 def _damaged_shards(

@@ -22,11 +22,10 @@ Without --yes, nothing is written: the plan is printed.
 
 Removes what a crash left, and rewrites damaged metadata and a damaged id table. Damaged files that
 another store has whole are copied from there, by --from: a backup, or a part that STORE was merged
-from. Parts of a launch are looked for where it made them. Where these are offsets or checksums, the
-rest is verified again and a second plan is printed. Other traces with damaged bytes are
-dropped: the others are copied into a new store (which needs the space), which replaces
-STORE. STORE.dropped.txt lists the rows and ids of the dropped traces; the damaged store stays as
-STORE.damaged until you remove it.
+from. Parts of a launch are looked for where it made them. Then the rest is verified again, and a
+second plan is printed. Other traces with damaged bytes are dropped: the others are copied into a
+new store (which needs the space), which replaces STORE. STORE.dropped.txt lists the rows and ids of
+the dropped traces; the damaged store stays as STORE.damaged until you remove it.
 
 Exit status 0: repaired, or nothing to do; 1: there is something to do, and --yes was not given.
 

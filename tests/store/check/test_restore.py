@@ -138,27 +138,7 @@ def test_compressed_shards_in_each_others_place_are_damage(tmp_path, capsys):
     assert_store(copy, [row for i, row in enumerate(rows) if i not in dropped])
 
 
-@pytest.mark.parametrize("column", ["tokens", "zipped"])
-@pytest.mark.parametrize("place", [0, -1], ids=["a checksum", "their table"])
-@pytest.mark.parametrize("shard", [0, 1])
-def test_checksums_are_taken_from_a_backup(path, capsys, column, place, shard):
-    """One that is wrong, or all; then what they are of is verified, and taken as well."""
-    backup = shutil.copytree(path, path.with_name("b.zarr"))
-    flip(path / f"_checksums/{column}/c/0/0", place)
-    file = path / f"{column}/c/{shard}{'/0' * (column == 'zipped')}"
-    flip(file, [-1, 0][shard])
-    before = content(path.parent)
-    assert main(["repair", str(path), "--from", str(backup)]) == 1
-    out = capsys.readouterr().out
-    assert "verified and planned again" in out
-    assert "to drop" not in out
-    assert content(path.parent) == before
-    assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
-    assert_store(path, ROWS)
-    assert sorted(entry.name for entry in path.parent.iterdir()) == ["b.zarr", "s.zarr"]
-
-
-def test_checksums_are_not_taken_from_another_store(path, capsys):
+def test_files_of_another_store_are_not_taken(path, capsys):
     """Whose values fit its own checksums, and were put in the place of some here."""
     rows = [
         (trace_id, row | {"label": row["label"] + (i == 7)})
@@ -180,7 +160,6 @@ def test_rows_are_dropped_by_restored_offsets(path, capsys):
     backup = shutil.copytree(path, path.with_name("b.zarr"))
     first, last = verify_store(backup).problems[0].rows
     flip(path / "_offsets/tokens/c/0", 8 * first + 8)
-    flip(path / "_checksums/label/c/0/0", -1)
     assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
     out = capsys.readouterr().out
     assert f"{last - first + 1} of 17 traces to drop" in out.split("planned again")[1]
