@@ -52,40 +52,22 @@ LENGTH = "len"
 BEYOND = 2**1024  # more than any column holds, and less than infinity
 EXACT = 2.0**53  # from here on a whole number may round where it becomes a float
 NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
-ARITHMETIC = (
-    "there is no arithmetic: write COLUMN in (…), or add a column (docs/python.md, Write); a minus "
-    "stands right before its number"
-)
-MISSING = "write == or !=; a missing number is nan, a missing text ''"
-OPEN_QUOTE = "close the quote, or write \\ before a quote in the text"
-ROUND = "write 'in' with round brackets"
-RANGE = "write COLUMN >= LOW and COLUMN <= HIGH"
 SEARCH = "write COLUMN contains 'text'"
-STRAIGHT = "write straight quotes, ' or \""
+MISSING = "write == or !=; a missing number is nan, a missing text ''"
 CURES = {  # what other languages have here, or its first character -> what to write
     "&": "write 'and'",
     "|": "write 'or'",
     "!": "write 'not', or !=",
-    ",": "write numbers without commas, several values as COLUMN in (…), 'and' between comparisons",
+    ",": "several values are COLUMN in (…); numbers have no commas",
+    "[": "items of a column cannot be chosen; lists are in (…)",
     ".": "columns have no methods; there are len(COLUMN) and COLUMN contains 'text'",
-    "[": "items of a column cannot be chosen",
-    ":": "write ==",
-    ";": "leave it out",
-    "\xa0": "write a plain space",
-    "≠": "write !=",
-    "≤": "write <=",
-    "≥": "write >=",
-    "between": RANGE,
-    "infinity": "write inf",
-    "where": "leave it out",
-    **dict.fromkeys("\"'", OPEN_QUOTE),
-    **dict.fromkeys("“”„‘’`´«»", STRAIGHT),
-    **dict.fromkeys("+-*/%^", ARITHMETIC),
-    **dict.fromkeys(("eq", "equal", "equals"), "write =="),
-    **dict.fromkeys(("is", "isna", "isnan", "isnull", "none", "null", "na"), MISSING),
-    **dict.fromkeys(("len", "length", "size", "count"), "write len(COLUMN)"),
-    **dict.fromkeys(("like", "ilike", "has", "includes", "matches", "regex"), SEARCH),
-    **dict.fromkeys(("contains", "starts", "startswith", "ends", "endswith"), SEARCH),
+    **dict.fromkeys("\"'", "close the quote, or write \\ before a quote in the text"),
+    **dict.fromkeys("“”„‘’", "write straight quotes"),
+    **dict.fromkeys("+-*/%", "there is no arithmetic: add a column (docs/python.md, Write)"),
+    **dict.fromkeys(("is", "isna", "isnan", "isnull", "none", "null"), MISSING),
+    **dict.fromkeys(("like", "matches", "startswith", "contains"), SEARCH),
+    "between": "write COLUMN >= LOW and COLUMN <= HIGH",
+    "length": "write len(COLUMN)",
 }
 BEFORE, BEHIND = 24, 16  # characters of a filter that a message shows around the place
 
@@ -178,13 +160,13 @@ class _Parser:
         self.at += 1
         return text
 
-    def fail(self, expected: str, cure: str = "") -> NoReturn:
+    def fail(self, expected: str) -> NoReturn:
         """Raise SchemaError; a ^ stands before the place in the filter."""
         _, text, position = self.tokens[self.at]
         found = f"{text!r:.80}" if text else "the end"
         before = self.source[max(0, position - BEFORE) : position]
         shown = " ".join(f"{before}^{self.source[position:][:BEHIND]}".split())
-        cure = cure or CURES.get(self.word) or CURES.get(self.word[:1], "")
+        cure = CURES.get(self.word) or CURES.get(self.word[:1], "")
         raise SchemaError(
             f"filter, character {position}: expected {expected}, found {found}: {shown}"
             f"{cure and f'; {cure}'}"
@@ -192,9 +174,7 @@ class _Parser:
 
     def check_end(self) -> None:
         if self.kind != "end":
-            is_open = self.tokens[-2][0] == "unknown" and self.tokens[-2][1][0] in "\"'"
-            cure = RANGE if self.word in COMPARE else ""
-            self.fail("'and', 'or' or the end", OPEN_QUOTE if is_open else cure)
+            self.fail("'and', 'or' or the end")
 
     def expression(self, depth: int) -> Rows:
         if depth > MAX_DEPTH:
@@ -224,9 +204,9 @@ class _Parser:
             return self.inside()
         return self.comparison()
 
-    def sign(self, sign: str, cure: str = "") -> None:
+    def sign(self, sign: str) -> None:
         if self.kind != "sign" or self.text != sign:
-            self.fail(repr(sign), cure)
+            self.fail(repr(sign))
         self.take()
 
     def inside(self) -> Rows:
@@ -262,50 +242,20 @@ class _Parser:
         signs = SIGNS[kind]
         sign = SPELLINGS.get(self.word, self.word)
         if sign not in signs:
-            self.fail(f"one of {' '.join(signs)} after {name!r}", self.cure_of_sign(name, kind))
+            self.fail(f"one of {' '.join(signs)} after {name!r}")
         written = self.take()
         rows = self.listed(name, kind) if sign == "in" else self.operand(name, kind, sign, written)
         return _not(rows) if is_negated else rows
 
-    def cure_of_sign(self, name: str, kind: str) -> str:
-        """What to write where no sign follows a column."""
-        if self.word in COMPARE:
-            return f"texts have no order; write {name} contains 'text'"
-        if self.word == "not":
-            return "write !="
-        if self.word in ("", *WORDS, ")"):
-            return f"write {name} == 1" if kind == "number" else f"write {name} != ''"
-        return ""
-
     def column(self) -> str:
         if self.kind != "name" or (self.word in WORDS and not self.is_compared()):
-            self.fail("a column", self.cure_of_column())
+            self.fail("a column")
         if self.kinds.get(self.text) not in SIGNS:
             known = self.names(*SIGNS)
-            cure = self.cure_of_name()
-            like = "" if cure else closest(self.text, known)
-            like = like or f" (there are: {', '.join(known):.200})"
-            self.fail(f"a column with one value a row{like}", cure)
+            like = closest(self.text, known) or f" (there are: {', '.join(known):.200})"
+            length = f", or len({self.text})" if self.kinds.get(self.text) == "items" else ""
+            self.fail(f"a column with one value a row{length or like}")
         return self.take()
-
-    def cure_of_column(self) -> str:
-        """What to write where a comparison does not begin with a name."""
-        if self.kind in ("number", "text"):
-            return f"a comparison begins with a column; several values: COLUMN in (…); {RANGE}"
-        return "write 'not'" if self.word == "~" else ""
-
-    def cure_of_name(self) -> str:
-        """What to write in place of a name that has no single value."""
-        if self.text in self.kinds:
-            length = f"write len({self.text}), or " if self.kinds[self.text] == "items" else ""
-            return f"{self.text} has several: {length}add a column of one (docs/python.md, Write)"
-        if self.word in CURES:
-            return CURES[self.word]
-        if self.word == "id":
-            return "write trace_id"
-        if self.next_word() == "(":
-            return f"there is no function but {LENGTH} and {INSIDE}; contains takes any case"
-        return "write the column alone" if self.next_word()[:1] in (".", "[") else ""
 
     def length(self) -> tuple[str, str]:
         """`len(COLUMN)`, of which the name of the column is kept."""
@@ -320,7 +270,7 @@ class _Parser:
 
     def listed(self, name: str, kind: str) -> Rows:
         """`in (VALUE, VALUE)`."""
-        self.sign("(", ROUND)
+        self.sign("(")
         parts = [self.operand(name, kind, "==", "in")]
         while self.word == ",":
             self.take()
@@ -331,11 +281,9 @@ class _Parser:
     def operand(self, column: str, kind: str, sign: str, written: str) -> Rows:
         """The value to compare with, after a sign that was written so."""
         after = f"after {column!r} {written}"
-        if self.kind in ("sign", "unknown") and self.text in "=<>~!":
-            self.fail(f"a value {after}", f"the signs are {' '.join(SIGNS[kind])}")
         if SIGNS[kind] is OF_TEXTS:
             if self.kind != "text":
-                self.fail(f"a text in quotes {after}", self.cure_of_text())
+                self.fail(f"a text in quotes {after}")
             text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])
             return lambda values: _compare_texts(values, column, sign, text)
         if self.kind == "number":
@@ -349,15 +297,8 @@ class _Parser:
                 self.fail("== nan or != nan")
             number = NAMED[self.take().lower()]
         else:
-            cure = "leave out the quotes" if self.kind == "text" else ""
-            self.fail(f"a number or a column of numbers {after}", cure)
+            self.fail(f"a number or a column of numbers {after}")
         return lambda values: _compare_number(_numbers(values, column), sign, number)
-
-    def cure_of_text(self) -> str:
-        """What to write for a text without quotes."""
-        text = re.split(r"[\s(),]", self.source[self.tokens[self.at][2] :])[0]
-        is_word = self.kind in ("name", "number") or text[:1].isalnum()
-        return CURES.get(self.word, f"write {text!r}") if is_word else ""
 
     @staticmethod
     def of_numbers(column: str, sign: str, other: str) -> Rows:

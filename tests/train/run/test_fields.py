@@ -92,7 +92,7 @@ KEPT_NONE = f"--where \"language = 'fr'\" kept 0 of {2 * N} traces"
 @pytest.mark.parametrize(
     "where, split, message",
     [
-        ("language = en", [], "language = ^en; write 'en'"),
+        ("language = en", [], "language = ^en"),
         ("language = 'fr'", [], KEPT_NONE),
         ("language = 'fr'", ["--split=language", "--hold-out=each"], KEPT_NONE),
         ("label = 0", [], "--where 'label = 0' kept 0 hallucinations and {} right answers; exp"),
