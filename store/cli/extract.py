@@ -35,7 +35,6 @@ from store.sources.questions.data_sets import DATA_SETS
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 from store.traces.fields import Fields, find_fields
 from store.write.background import BackgroundWriter
-from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -246,7 +245,6 @@ class ExtractOptions(Command):
     judge_model: str | None = shared_options.JUDGE_MODEL
     judge_template: str | None = shared_options.JUDGE_TEMPLATE
     score_threshold: float = shared_options.SCORE_THRESHOLD
-    ignore_space: bool = shared_options.IGNORE_SPACE
 
 
 class Extract(ExtractOptions):
@@ -271,7 +269,6 @@ class Extract(ExtractOptions):
             return (n_rows + source.left_out.n) / max(1, len(source))
 
         background = BackgroundWriter(self.batch_size)
-        space = SpaceCheck(self.store, share, self.batch_size, ignore=self.ignore_space)
         try:
             with Progress(share) as progress:
                 store = build_store(
@@ -279,7 +276,6 @@ class Extract(ExtractOptions):
                     source,
                     progress,
                     command=self.typed,
-                    space=space,
                     background=background,
                 )
         except OutOfMemoryError as error:

@@ -31,12 +31,10 @@ from store.labels.rule import check_agreement
 from store.reports import say
 from store.traces.layers import parse_layers
 from store.write.build import build_store, open_begun
-from store.write.space import SpaceCheck
 
 __all__ = ["Import", "find_sources"]
 
 MAX_LAYERS = 10_000
-LOOK_AFTER = 32  # rows of an import after which the space for all of them is estimated
 EXAMPLES = f"""\
 The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
 ones (.pt, for the LSTM and for graphs; files of both kinds are joined); safetensors files of
@@ -114,7 +112,6 @@ class Import(Command):
     )
     part: tuple[int, int] = shared_options.parts_of("file")
     max_file_gb: float = option("refuse files that unpack to more gigabytes", "GB", finite, 16)
-    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         """Import, or inspect; return 1 if some were left out."""
@@ -126,9 +123,8 @@ class Import(Command):
         def share(n_rows: int) -> float:
             return report.bytes_done / max(1, report.bytes_all)
 
-        space = SpaceCheck(self.store, share, LOOK_AFTER, ignore=self.ignore_space)
         with Progress(share) as progress:
-            store = build_store(self.store, source, progress, command=self.typed, space=space)
+            store = build_store(self.store, source, progress, command=self.typed)
         shared_options.publish_part(self, store, report.skipped.n)
         lines = [report.summary(self.store), *source.fields.remarks(), *label_lines(store)]
         say(as_called("\n".join(lines)))

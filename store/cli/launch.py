@@ -217,8 +217,7 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
 
 
 def _merge_arguments(job: Job) -> list[str]:
-    arguments = ["merge", str(job.out), "--parts", str(parts_folder(job.out))]
-    return arguments + ["--ignore-space"] * ("--ignore-space" in job.arguments)
+    return ["merge", str(job.out), "--parts", str(parts_folder(job.out))]
 
 
 def _merge(job: Job) -> int:

@@ -63,7 +63,7 @@ class Plan(ExtractOptions):
         check_new(self.store_path)
         found = _plan_extraction(self)
         say(json.dumps(found.to_json()) if self.json else as_called(found.text()))
-        return int(not found.fits and not self.ignore_space)
+        return int(not found.fits)
 
 
 def _plan_extraction(args: Plan) -> "ExtractionPlan":

@@ -20,7 +20,6 @@ UNDECIDING = {"sources", "questions"} | {
     "part",
     "typed",
     "inspect",
-    "ignore_space",
     "batch_size",
     "device",
     "device_map",

@@ -26,7 +26,6 @@ from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
 from store.write.source import BlockSource, Progress, Source
-from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 
 __all__ = [
@@ -55,7 +54,6 @@ def build_store(
     files: Files = DISK,
     *,
     command: str | None = None,
-    space: SpaceCheck | None = None,
     background: BackgroundWriter | None = None,
 ) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
@@ -64,11 +62,10 @@ def build_store(
     committed first, as far as the disk allows, and the exception gets a note that says how many are
     kept.
 
-    `progress` is called with the number of traces written after each; `space` with the number of
-    traces and of bytes, until it has looked. `command`, the command line that goes on with this
-    build, is kept in the provenance, under `COMMAND`. `background` has rows written by a thread,
-    which then calls `progress` and `space` as well: for sources that take long to make a row;
-    others lose more by the change of threads than they gain. Blocks of rows always are.
+    `progress` is called with the number of traces written after each. `command`, the command line
+    that goes on with this build, is kept in the provenance, under `COMMAND`. `background` has rows
+    written by a thread, which then calls `progress` as well: for sources that take long to make a
+    row; others lose more by the change of threads than they gain. Blocks of rows always are.
 
     Raises SchemaError if something else is at `path`, or a stopped build of another source is
     beside it.
@@ -88,7 +85,7 @@ def build_store(
         if isinstance(source, BlockSource):
             _drain_blocks(source, writer, kept_command, progress)
         else:
-            _drain(source, writer, kept_command, progress, space, background)
+            _drain(source, writer, kept_command, progress, background)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -111,7 +108,6 @@ def _drain(
     writer: StoreWriter,
     kept_command: dict[str, str],
     progress: Progress,
-    space: SpaceCheck | None,
     background: BackgroundWriter | None,
 ) -> None:
     """Append all rows that a source has left, and record its remarks."""
@@ -120,10 +116,7 @@ def _drain(
     def append(trace_id: str, row: Row, remarks: dict[str, object]) -> None:
         writer.provenance = described | remarks  # a commit by this row has the remarks up to it
         writer.append(trace_id, row)
-        n_rows = len(writer)
-        progress(n_rows)
-        if space and not space.has_looked:
-            space(n_rows, writer.n_bytes)
+        progress(len(writer))
 
     with HeldSignals() as signals:
         writing = background.writing(append, signals.held) if background else nullcontext(append)

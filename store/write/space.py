@@ -1,13 +1,7 @@
-"""Will it fit? What a build will write, against what is free on the disk that it goes to.
-
-Merges and subsets know their bytes beforehand. Extractions and imports estimate theirs from the
-bytes of their first rows, and from the fraction of the work that those were.
-"""
+"""Will it fit? What a copy will write, against what is free on the disk that it goes to."""
 
 import shutil
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,59 +12,12 @@ from store.read.store import TraceStore
 from store.reports import size_text
 
 __all__ = [
-    "SpaceCheck",
     "bytes_of_rows",
     "bytes_under",
     "check_space",
     "free_bytes",
     "same_disk",
 ]
-
-REFUSED_FROM = 1.5  # times what is free: later rows may well be shorter than the first
-ADVICE = "keep fewer --columns, choose another disk, or pass --ignore-space"
-
-
-@dataclass
-class SpaceCheck:
-    """Looks once, after the first rows of a build, whether its disk can hold all of them.
-
-    Rows differ in length, so an estimate of more than is free is a warning on stderr, and only an
-    estimate of more than 1.5 times that stops the build; what is committed stays.
-
-    `progress` says how much of the work is done with a number of rows, 0 to 1. It looks after so
-    many rows of this process, or later if they are no progress yet; `ignore`: it warns only. A call
-    raises SchemaError if the disk cannot hold the store.
-    """
-
-    path: Path
-    progress: Callable[[int], float]
-    after: int
-    ignore: bool = False
-    has_looked: bool = False
-    _began: tuple[int, float, int] | None = None  # an earlier run may have done some of the work
-
-    def __call__(self, n_rows: int, n_bytes: int) -> None:
-        """Look at a store of so many rows, to which so many bytes were written by now."""
-        done = self.progress(n_rows)
-        if self._began is None:
-            self._began = n_rows, done, n_bytes
-            return
-        first_rows, first_done, first_bytes = self._began
-        gained = done - first_done
-        if n_rows - first_rows < self.after or gained <= 0:
-            return
-        self.has_looked = True
-        needed = round((n_bytes - first_bytes) * (1 - done) / gained)
-        free = free_bytes(self.path)
-        if needed <= free:
-            return
-        text = (
-            f"{self.path}: the rest will take about {size_text(needed)}, "
-            f"and {size_text(free)} are free on its disk"
-        )
-        if needed > REFUSED_FROM * free and not self.ignore:
-            raise SchemaError(f"{text}; {ADVICE}")
-        print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def check_space(path: Path, needed: int, *, ignore: bool = False) -> None:

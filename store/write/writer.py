@@ -90,8 +90,6 @@ class StoreWriter:
     ----------
     provenance
         JSON object that says where the traces come from; a change is written with the next commit.
-    n_bytes
-        Bytes of the values that this writer was given.
 
     Examples
     --------
@@ -127,9 +125,8 @@ class StoreWriter:
             self._lock.release()
             raise
         self.provenance = deepcopy(manifest.provenance)
-        self.n_bytes = 0
+        self._new_bytes = 0  # of values since the last commit
         self._committed_at = time.monotonic()
-        self._committed_bytes = 0
 
     @classmethod
     def create(
@@ -267,11 +264,10 @@ class StoreWriter:
     def _count(self, n_rows: int, items: Mapping[str, np.ndarray]) -> None:
         """Count rows that were appended; commit if it is time."""
         self._n_rows += n_rows
-        self.n_bytes += sum([value.nbytes for value in items.values()])
+        self._new_bytes += sum([value.nbytes for value in items.values()])
         self._unusable = None
         is_late = time.monotonic() - self._committed_at >= COMMIT_S
-        new_bytes = self.n_bytes - self._committed_bytes
-        if is_late or len(self._new_ids) >= COMMIT_ROWS or new_bytes >= COMMIT_BYTES:
+        if is_late or len(self._new_ids) >= COMMIT_ROWS or self._new_bytes >= COMMIT_BYTES:
             self.commit()
 
     def _check_usable(self) -> None:
@@ -370,7 +366,7 @@ class StoreWriter:
         elif self.provenance != self._manifest.provenance:
             self._publish(self._manifest.next(provenance=self.provenance))
         self._committed_at = time.monotonic()
-        self._committed_bytes = self.n_bytes
+        self._new_bytes = 0
 
     @_one_thread
     def merge_runs(self) -> None:

@@ -96,7 +96,7 @@ def test_without_either_numbers_are_upper_bounds(folder, tmp_path, capsys):
 
 
 def test_a_disk_that_is_too_small(folder, capsys, monkeypatch):
-    """Exit status 1, and the table says so; --ignore-space goes on."""
+    """Exit status 1, and the table says so."""
     monkeypatch.setattr("store.write.space.free_bytes", lambda path: 1000)
     arguments = [str(folder / "x.zarr"), *EXAMPLE, "--questions", str(folder / "given.jsonl")]
     assert main(["plan", *arguments]) == 1
@@ -104,7 +104,6 @@ def test_a_disk_that_is_too_small(folder, capsys, monkeypatch):
     assert "IT DOES NOT FIT" in printed
     assert "hidden_states" in printed
     assert "time: not known" in printed
-    assert main(["plan", *arguments, "--ignore-space"]) == 0
 
 
 @pytest.mark.parametrize(

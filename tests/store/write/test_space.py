@@ -1,33 +1,18 @@
-"""Space on the disk: estimates against what is written, and what is refused."""
+"""Space on the disk: what copies will take, and what is refused."""
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from oracle import SCHEMA, make_rows, write_store
 
-from store import Column, Schema, SchemaError, TraceStore
+from store import SchemaError, TraceStore
 from store.cli.main import main
-from store.reports import size_text
-from store.write.build import build_store, open_begun
 from store.write.space import (
-    SpaceCheck,
     bytes_of_rows,
     bytes_under,
     check_space,
     free_bytes,
 )
-
-N_ROWS, N_FLOATS = 40, 1000
-
-
-class Zeros:
-    schema = Schema({"x": Column("float32", item_shape=(N_FLOATS,)), "text": Column("utf8")})
-    provenance, remarks = {"source": "zeros"}, {}
-
-    def rows(self, start=0):
-        for i in range(start, N_ROWS):
-            yield f"t{i:02}", {"x": np.zeros(N_FLOATS, "f4"), "text": "é" * 10}
 
 
 @pytest.fixture
@@ -38,53 +23,6 @@ def disk(monkeypatch):
         monkeypatch.setattr("store.write.space.free_bytes", lambda path: n_bytes)
 
     return set_free
-
-
-def check(path, **settings):
-    """A check that looks after the first and four more rows."""
-    return SpaceCheck(path, lambda n: n / N_ROWS, 4, **settings)
-
-
-ROW = 4 * N_FLOATS + 20 + 3  # with the id
-REST = 35 * ROW  # of 40, when it has looked
-
-
-def test_a_build_that_fits_says_nothing(tmp_path, disk, capsys):
-    disk(REST)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
-    assert capsys.readouterr().err == ""
-
-
-def test_a_build_that_may_not_fit_is_a_warning(tmp_path, disk, capsys):
-    """One, from the estimate on; the rows may be shorter than the first."""
-    disk(REST - 1)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
-    sizes = [size_text(REST), size_text(REST - 1)]
-    about = "the rest will take about {}, and {} are free on its disk".format(*sizes)
-    assert capsys.readouterr().err == f"warning: {tmp_path}: {about}\n"
-
-
-def test_a_build_that_cannot_fit_is_refused_early(tmp_path, disk, capsys):
-    """After the first rows, which are kept; --ignore-space goes on."""
-    disk(int(REST / 1.5) - 1)
-    refused = r"will take about [0-9.]+ kB, and [0-9.]+ kB are free .*--ignore-space"
-    with pytest.raises(SchemaError, match=refused):
-        build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))
-    assert len(open_begun(tmp_path / "s.zarr")) == 5
-    disk(0)
-    space = check(tmp_path, ignore=True)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=space)) == N_ROWS
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_the_estimate_is_of_what_is_left(tmp_path, disk, capsys):
-    """A build that goes on needs the space of the other rows only."""
-    disk(0)
-    with pytest.raises(SchemaError):
-        build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))
-    disk(30 * ROW)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
-    assert capsys.readouterr().err == ""
 
 
 def test_bytes_of_rows_are_their_share_of_the_store(tmp_path):
