@@ -29,7 +29,7 @@ from store.feed.order import (
     n_batches,
 )
 from store.feed.page_cache import kept_fraction
-from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
+from store.feed.prefetch import fetched_row_bytes, row_bytes
 from store.feed.shares import EpochShares, Shares, Weights, read_weights
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
@@ -46,7 +46,6 @@ from store.read.batches.tensors import check_arrays
 from store.read.joined.joined_store import Stores, open_joined, row_cuts
 from store.read.plan import ReadPlan, Select
 from store.read.store import Rows, TraceStore
-from store.reports import size_text
 
 if TYPE_CHECKING:
     from store.feed.device import DeviceCopies
@@ -56,7 +55,6 @@ __all__ = ["Loader", "LoaderOptions", "TraceLoader"]
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
 ALONE = 0, 1  # rank and number of ranks, of one that visits all rows
-MAX_FETCHES = 1.5  # of a byte in an epoch, on average, before a warning
 _forks: list[None] = []  # one for each fork since the import; getpid for each batch costs up to 4%
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
@@ -339,23 +337,6 @@ class Loader:
 
         return schedule
 
-    def _warn_of_fetches(self) -> None:
-        """Say so if the cache of a store at an address is so small that chunks come repeatedly."""
-        mirror = self.store.mirror
-        if mirror is None or mirror.limit is None or not self.shuffle:
-            return
-        n_bytes = row_bytes(self.store, self._plan) * len(self.store)
-        fetched = fetched_row_bytes(self.store, self._plan) * self.n_visits
-        ratio = expected_fetches(fetched / max(1.0, n_bytes), mirror.limit / max(1.0, n_bytes))
-        if ratio > MAX_FETCHES:
-            warnings.warn(
-                f"{mirror.url}: a cache of {size_text(mirror.limit)} is small for "
-                f"{size_text(n_bytes)} in chunks of several rows: a shuffled epoch will fetch "
-                f"about {ratio:.1f} times as much; {size_text(1.05 * n_bytes)} would hold all",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-
     def _refresh(self) -> None:
         """Take what was committed since, at the beginning of an epoch of a loader that follows."""
         _, world_size = current_rank(self.rank, self.world_size)
@@ -383,7 +364,6 @@ class Loader:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self._warn_of_fetches()
         self._delivered = (epoch, self._start)
         self._start = 0
         n_forks = len(_forks)

@@ -20,7 +20,7 @@ from store.read.arrays.read_options import UNSCHEDULED, Schedule
 from store.read.plan import ColumnPart, ReadPlan
 from store.read.store import TraceStore
 
-__all__ = ["Readahead", "expected_fetches", "fetched_row_bytes", "row_bytes"]
+__all__ = ["Readahead", "fetched_row_bytes", "row_bytes"]
 
 GROUP_BYTES = 8 * 1024 * 1024  # asked for together, so that the cost of small batches is shared
 SAMPLE_ROWS = 4
@@ -60,19 +60,6 @@ def fetched_row_bytes(store: TraceStore, plan: ReadPlan) -> float:
             n_bytes = max(n_bytes, n_chunks * n_planes * array.layout.chunk_bytes)
         total += n_bytes
     return total
-
-
-def expected_fetches(n_uses: float, share: float) -> float:
-    """How often a shuffled epoch fetches what it reads, on average, through a cache for a share.
-
-    Each chunk has so many uses, at random distances, and what is needed last is evicted: distances
-    up to u (in units of their mean) are bridged, for which 1 - (1 + u) exp(-u) of the data is kept.
-    """
-    low, high = 0.0, 50.0
-    for _ in range(50):
-        u = (low + high) / 2
-        low, high = (u, high) if 1 - (1 + u) * math.exp(-u) < share else (low, u)
-    return 1 + max(0.0, n_uses - 1) * math.exp(-low)
 
 
 class Readahead:
