@@ -102,7 +102,6 @@ class Plan:
         """What will be done, a line each."""
         if self.hopeless:
             yield f"  nothing can be done: {self.hopeless}"
-            yield from (f"  {hint}" for hint in self.report.hints)
             return
         if self.restored:
             first = next(iter(self.restored.values()))
@@ -126,8 +125,6 @@ class Plan:
             yield f"    {n_rows:,} of them because of column {name!r} ({option})"
         for name in self.columns:
             yield f"  column {name!r} to drop"
-        if self.rows:
-            yield from (f"  {hint}" for hint in self.report.hints)
 
     def files(self, kind: str) -> set[str]:
         """Files that have problems, or are orphans, of one kind."""

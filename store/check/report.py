@@ -55,8 +55,7 @@ class Report:
     `leftovers` are orphaned files of an interrupted write, which the next writer removes, and
     metadata of arrays that it wrote ahead of the commit, which the next writer writes again.
     Nothing committed is in them. `bytes` of chunks were checked. `writer`: one was at work, and
-    what it has not committed was not judged. `hints` tell what else is known of the problems, e.g.
-    where copies of damaged files may be.
+    what it has not committed was not judged.
     """
 
     generation: int
@@ -65,7 +64,6 @@ class Report:
     leftovers: list[Problem] = field(default_factory=list)
     bytes: int = 0
     writer: bool = False
-    hints: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
         return asdict(self) | {"whole": not self.problems}
@@ -86,17 +84,16 @@ class Report:
         return text
 
     def lines(self) -> list[str]:
-        """The problems, a line each, and hints; those that differ in numbers only share one, with a
-        count."""
+        """The problems, a line each; those that differ in numbers only share one, with a count."""
         alike: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self.problems:
             group = alike.setdefault(_without_numbers(problem), [])
             group.append(problem)
-        return [*(_line_of(problems) for problems in alike.values()), *self.hints]
+        return [_line_of(problems) for problems in alike.values()]
 
     def all_lines(self) -> list[str]:
-        """Every problem, then every file of an interrupted write, then the hints, a line each."""
-        return [*map(str, (*self.problems, *self.leftovers)), *self.hints]
+        """Every problem, then every file of an interrupted write, a line each."""
+        return [str(problem) for problem in (*self.problems, *self.leftovers)]
 
 
 def _without_numbers(problem: Problem) -> tuple[str, ...]:

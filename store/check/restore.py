@@ -5,28 +5,24 @@ all files of its store. Which file is the right one is told by what this store r
 chunks, not by names: every checksum has to fit, and every byte of the other file is checked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
-from store.check.report import Problem, array_of
+from store.check.report import Problem
 from store.errors import CorruptError
 from store.format.contents import WORKING_DIR, StoredArray, checked_arrays
 from store.format.manifest import Manifest
 from store.read.arrays.array import Array
 from store.read.store import TraceStore
-from store.reports import count
-from store.traces.origin import PARTS
 from store.write.files import Files
 
 __all__ = [
     "Shard",
     "checked_shards",
-    "describe_parts",
     "find_copies",
     "restore_files",
     "shards_of",
@@ -76,9 +72,6 @@ def checked_shards(store: TraceStore) -> Iterator[Shard]:
     """All shards of columns and offsets, which have checksums."""
     for array in checked_arrays(store.manifest):
         yield from shards_of(store, array, store.manifest)
-
-
-SHOWN_PARTS = 3
 
 
 def find_copies(
@@ -148,53 +141,3 @@ def restore_files(root: Path, copies: Mapping[str, Path], files: Files) -> None:
         files.remove_tree(target)  # only if it is a folder
         files.make_dirs(target.parent)
         files.rename_durably(working, target)
-
-
-def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
-    """Say which of the merged stores have the same files as those that are damaged, if any has.
-
-    Where those stores are is not recorded: they may have been moved, or removed.
-    """
-    segments = store.manifest.segments
-    damaged = [problem for problem in problems if problem.kind == "damaged"]
-    shared = [problem for problem in damaged if array_of(problem.file) in segments]
-    others = sorted({array_of(problem.file) for problem in damaged} - segments.keys())
-    owners = _parts_with(store, [problem.rows for problem in shared])
-    hints = []
-    if owners:
-        hints.append(
-            f"damaged files came from {owners}; where that still is, "
-            f"python -m store repair {store.path} --from PATH takes them from there"
-        )
-    if segments and others:
-        hints.append(
-            f"{', '.join(others)}: written by the merge, or after it; no store that was merged has "
-            "these files, only a backup of this one"
-        )
-    return hints
-
-
-def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> str:
-    """Which merged stores these rows came from, as far as that is recorded; empty: from none."""
-    parts = store.provenance.get(PARTS)
-    if not ranges:
-        return ""
-    if not isinstance(parts, list) or not all(map(_has_rows, parts)) or None in ranges:
-        return "a store that was merged into this one"
-    stops = list(accumulate(part["rows"] for part in parts))
-    touched = [first_and_last for first_and_last in ranges if first_and_last is not None]
-    owners = []
-    for number, (part, stop) in enumerate(zip(parts, stops, strict=True), 1):
-        start = stop - part["rows"]
-        if any(first < stop and last >= start for first, last in touched):
-            owners.append(f"store {number} (uuid {part.get('uuid')!s:.40})")
-    shown = ", ".join(owners[:SHOWN_PARTS])
-    if len(owners) > SHOWN_PARTS:
-        shown += ", ..."
-    if not owners:  # they were appended later
-        return ""
-    return f"{shown} of the {count(len(parts), 'store')} that were merged"
-
-
-def _has_rows(part: object) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("rows"), int)

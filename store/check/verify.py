@@ -14,7 +14,7 @@ import numpy as np
 
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
-from store.check.restore import Shard, checked_shards, describe_parts, shards_of
+from store.check.restore import Shard, checked_shards, shards_of
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,
@@ -89,8 +89,6 @@ class _Verifier:
         self.report.leftovers = [problem for problem in found if problem.kind == "interrupted"]
         for kind in KINDS:
             self.report.problems += [problem for problem in found if problem.kind == kind]
-        if self.store.mirror is None:  # a bucket has segments of its own, and nothing to link
-            self.report.hints = describe_parts(self.store, self.report.problems)
         return self.report
 
     def _has_writer(self) -> bool:

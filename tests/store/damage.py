@@ -183,7 +183,7 @@ def assert_store(path: Path, rows: list[tuple[str, dict]]) -> None:
         assert_same_row(store[i], row)
     assert_batch(store.read(slice(None)), [row for _, row in rows])
     report = verify_store(path)
-    assert report.problems == report.leftovers == report.hints == []
+    assert report.problems == report.leftovers == []
 
 
 def edit_record(path: Path, change: Callable[[dict], object]) -> None:

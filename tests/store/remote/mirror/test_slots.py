@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from mirroring import N_ROWS, SCHEMA, URL, Node, disk_bytes
 from oracle import assert_batch, write_store
 
-from store import Column, CorruptError, NotFoundError, Schema, StoreError, TraceStore
+from store import Column, CorruptError, NotFoundError, Schema, StoreError
 from store.check.verify import verify_store
 from store.remote.cache.chunk_index import BLOCK
 from store.remote.cache.fetcher import slab
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.location import SLAB_FILE
 from store.remote.cache.reader import chunks, mirrored_array
-from store.transform.merge import merge_stores
 
 N_BLOCKS = 40
 NOTHING = np.empty(0, np.int64)
@@ -149,23 +148,6 @@ def test_chunks_that_are_damaged_at_the_address_are_problems(name, local, tmp_pa
     assert {(problem.kind, problem.column) for problem in problems} == {("damaged", name)}
     assert "chunk 0: expected the bytes of its checksum" in problems[0].text
     assert [problem.rows for problem in problems] == [problem.rows for problem in here]
-
-
-def test_nothing_at_an_address_is_repaired_from_parts(tmp_path, rows, monkeypatch):
-    """An append to a bucket makes segments as a merge does, and no path here can take a file."""
-    parts = [tmp_path / f"{i}.zarr" for i in range(2)]
-    for part, some in zip(parts, (rows[:40], rows[40:]), strict=True):
-        write_store(part, SCHEMA, some)
-    stores = list(map(TraceStore.open, parts))
-    path = merge_stores(tmp_path / "merged.zarr", stores, lambda done: None).path
-    flip(path / SCHEMA.layout("states").shard_path(0), 1000)
-    assert "store repair" in verify_store(path).hints[0]
-    there = Node(tmp_path / "cache", path)
-    there.prepare()
-    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(there.cache_dir))
-    with there.running():
-        report = verify_store(URL)
-    assert (len(report.problems), report.hints) == (1, [])
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
