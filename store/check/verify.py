@@ -7,6 +7,7 @@ readers and a writer.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
-from store.check.restore import Shard, checked_shards, shards_of
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,
@@ -24,13 +24,15 @@ from store.format.contents import (
     run_name,
 )
 from store.format.ids import hash_ids, hashes_by_row
+from store.format.manifest import Manifest
+from store.read.arrays.array import Array
 from store.read.arrays.shard import RESTORE
 from store.read.id_table import check_run
 from store.read.store import TraceStore
 from store.system import CHECK_THREADS
 from store.write.lock import has_writer
 
-__all__ = ["BytesProgress", "verify_store"]
+__all__ = ["BytesProgress", "Shard", "checked_shards", "shards_of", "verify_store"]
 
 STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
 IDS_AT_ONCE = 65_536
@@ -42,6 +44,51 @@ KEPT = (
 Rows = tuple[int, int]  # first, last
 Items = tuple[int, int]  # first, after the last
 BytesProgress = Callable[[int, int], None]  # bytes checked, and all of them
+
+
+@dataclass
+class Shard:
+    """One shard of an array, which `reader` reads."""
+
+    array: StoredArray
+    reader: Array
+    number: int
+
+    def __post_init__(self) -> None:
+        layout = self.array.layout
+        # items and chunks: the first, and the first after them, counted through all shards
+        self.items = first, stop = self.array.items_of_shard(self.number)
+        self.n_items = stop - first
+        n_chunks = layout.n_chunks(self.n_items)
+        first_chunk = self.number * layout.shard_chunks
+        self.chunks = (first_chunk, first_chunk + n_chunks)
+        self.n_bytes = n_chunks * layout.n_planes * layout.chunk_bytes  # decoded
+        self.path = layout.shard_path(self.number)  # of its file, inside the store
+
+    def sums(self) -> np.ndarray:
+        """The recorded checksums, uint32 `(n_chunks, n_planes)`; raises CorruptError."""
+        if self.reader.sums is None:
+            raise ValueError("expected a reader that checks")
+        return self.reader.sums.read_chunks(*self.chunks)
+
+    def check(self) -> None:
+        """Raise DamagedItemsError if the file, its table or its size is wrong."""
+        self.reader.check_shard(self.number)
+
+
+def shards_of(
+    store: TraceStore, array: StoredArray, check: Manifest | None = None
+) -> Iterator[Shard]:
+    """The shards of an array, in order; with `check` their recorded checksums can be asked for."""
+    reader = store.reader.source.open_array(array, check=check)
+    for number in range(array.n_shards):
+        yield Shard(array, reader, number)
+
+
+def checked_shards(store: TraceStore) -> Iterator[Shard]:
+    """All shards of columns and offsets, which have checksums."""
+    for array in checked_arrays(store.manifest):
+        yield from shards_of(store, array, store.manifest)
 
 
 def verify_store(

@@ -11,7 +11,7 @@ from oracle import ROWS, SCHEMA, write_store
 from small import refused
 
 from store import Column, Schema, TraceStore
-from store.check.restore import restore_files
+from store.check.repair import restore_files
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
