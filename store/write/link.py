@@ -5,37 +5,54 @@ writer ever changes a shard in place, so both stores stay whole whatever happens
 the file system cannot link, shards are copied as they are. Offsets, ids, checksums and columns that
 take few bytes are rewritten: they are small, and one array of them is faster to read than many.
 
-What is linked is not read: its checksums come along, so `verify` still finds what was damaged.
+What is linked is not read: its checksums come along, so `verify` still finds what was damaged. What
+is rewritten is checked: a copy would hide that it was damaged.
 """
 
 import errno
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from store.errors import CorruptError, LockedError
-from store.format.contents import WORKING_DIR, column_array
+from store.format.contents import (
+    GROUPS,
+    WORKING_DIR,
+    StoredArray,
+    column_array,
+    infos_of,
+    offsets_array,
+    run_name,
+)
+from store.format.ids import Run, hash_ids, hashes_by_row
 from store.format.manifest import Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
+from store.format.zarr_json import ArrayInfo, array_json, group_json
+from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.shard import RESTORE
 from store.read.joined.union import has_one_layout, have_dtype, plan_joined
+from store.read.row_location import Offsets
+from store.read.source import open_array
 from store.read.store import TraceStore
+from store.write.array_writer import write_array, write_metadata, write_run
 from store.write.files import Files
 from store.write.lock import WriterLock
-from store.write.orphans import clear_directory, is_uninitialised, paths_in
-from store.write.rewrite import NewIds, Rewriting
+from store.write.orphans import clear_directory, is_uninitialised
 from store.write.source import Progress
 from store.write.writer import group_text, publish
 
-__all__ = ["Linked", "link_stores", "linked_columns"]
+__all__ = ["Linked", "NewIds", "link_stores", "linked_columns"]
 
 SMALL_ITEM_BYTES = 64  # of a fixed column that is rewritten
 SMALL_SHARE = 1 / 2048  # of the bytes of all columns: the smallest columns are rewritten up to it
-RECORD = "merge.json"  # in the working directory: which parts the linked files are of
 # what the kernel answers where two names for a file are not possible, or not allowed
 CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+BLOCK_BYTES = 8 * 1024 * 1024
+NewIds = Mapping[tuple[int, int], str]
+"""(part, row of its store) -> its id in the new store."""
 
 
 def link_or_say(source: Path, target: Path, files: Files) -> str | None:
@@ -109,8 +126,8 @@ def link_stores(
 ) -> Linked:
     """Make a store of the rows of several, whose large files are those of the parts.
 
-    Stopped at any point, the same call goes on: nothing is committed before all is there. At `root`
-    is nothing, or what such a call left. The stores have the columns of the schema, as of
+    Stopped at any point, the same call begins anew: nothing is committed before all is there. At
+    `root` is nothing, or what such a call left. The stores have the columns of the schema, as of
     `CopySource`, and at least one row; they are only read, and links to their files are made.
     `renamed` are the rows that get another id; `progress` is called with the number of rows of the
     parts whose files are linked.
@@ -124,7 +141,10 @@ def link_stores(
     group_text(root, manifest)  # refuses what no reader would accept, before anything is there
     files.make_dirs(root)
     with WriterLock(root):
-        _clear(root, _record(stores, linked), linked, files)
+        if not is_uninitialised(root):
+            raise LockedError(f"{root}: it was changed meanwhile; merge again")
+        clear_directory(root, files)
+        files.make_dirs(root / WORKING_DIR)
         done = _Linking(root, manifest, files).link_all(stores, linked, progress)
         whole = Rewriting(root, stores, manifest, linked, files).write(renamed)
         for store in stores:
@@ -132,47 +152,6 @@ def link_stores(
         publish(root, whole, files)
         files.remove_tree(root / WORKING_DIR)
     return done
-
-
-def _record(stores: Sequence[TraceStore], linked: Sequence[str]) -> bytes:
-    """Which files are linked: those of another merge must not stay.
-
-    Copies of a store have its uuid, and each may have grown on its own to the same generation.
-    """
-    parts = [
-        [store.directory.device, store.directory.inode, store.uuid, store.manifest.checksum]
-        for store in stores
-    ]
-    return json.dumps([parts, linked]).encode()
-
-
-def _clear(root: Path, record: bytes, linked: Sequence[str], files: Files) -> None:
-    """Remove what an earlier call left, but for files that this one needs and has named."""
-    if not is_uninitialised(root):
-        raise LockedError(f"{root}: it was changed meanwhile; merge again")
-    file = root / WORKING_DIR / RECORD
-    try:
-        is_ours = file.read_bytes() == record
-    except OSError:
-        is_ours = False
-    if not is_ours:
-        _clear_durably(root, files)
-    files.make_dirs(file.parent)
-    for path in sorted([*root.iterdir(), *file.parent.iterdir()]):
-        if path.is_file() and path != file:
-            files.remove(path)
-        elif path.name not in (WORKING_DIR, *linked):
-            files.remove_tree(path)
-    if not is_ours:
-        files.replace_text(file, record)
-
-
-def _clear_durably(root: Path, files: Files) -> None:
-    """Remove everything, so that no power cut brings a file of another merge back."""
-    for path in paths_in(root):
-        files.remove(root / path)
-    files.sync_dirs(Path(folder) for folder, _, _ in os.walk(root))
-    clear_directory(root, files)
 
 
 class _Linking:
@@ -210,14 +189,14 @@ class _Linking:
         return self.done
 
     def _link(self, store: TraceStore, path: str, new_path: str) -> None:
-        """Link or copy a shard, unless an earlier call has."""
+        """Link or copy a shard."""
         source = store.path / path
         target = self.root / new_path
         done = self.done
         try:
             n_bytes = source.stat().st_size
             self._make_dirs(target.parent)
-            reason = None if target.exists() else link_or_say(source, target, self.files)
+            reason = link_or_say(source, target, self.files)
             if reason is None:
                 done.n_linked += 1
                 done.linked_bytes += n_bytes
@@ -247,3 +226,134 @@ class _Linking:
         self.files.remove(working)
         self.files.copy_file(source, working)
         self.files.rename(working, target)
+
+
+@dataclass
+class Rewriting:
+    """Writes everything but the shards of linked columns, durably, and nothing that commits it.
+
+    At `root` are the shards of the columns in `linked`; the manifest is what will be committed, but
+    for checksums.
+    """
+
+    root: Path
+    stores: Sequence[TraceStore]
+    manifest: Manifest
+    linked: Collection[str]
+    files: Files
+
+    def write(self, renamed: NewIds) -> Manifest:
+        """Write the arrays; return the manifest, with checksums.
+
+        Rows in `renamed` get another id. Raises CorruptError if what is copied is damaged in a
+        part.
+        """
+        self._infos = infos_of(self.manifest)
+        for group in GROUPS:
+            write_metadata(self.root, self.files, group, group_json())
+        schema = self.manifest.schema
+        tails: dict[str, list[int]] = {}
+        for name in schema.columns:
+            array = column_array(self.manifest, name)
+            is_linked = name in self.linked
+            tails |= self._adopt(array) if is_linked else self._write(array, self._items_of(name))
+        for axis in schema.axes:
+            if axis != TRACE_ID:
+                offsets = offsets_array(axis, self.manifest.n_rows)
+                tails |= self._write(offsets, self._offsets_of(axis))
+        hashes, n_bytes, id_tails = self._write_ids(renamed)
+        n_rows = self.manifest.n_rows
+        run = (0, n_rows)
+        checksum = write_run(self.root, self.files, run, hashes, np.arange(n_rows))
+        return replace(
+            self.manifest,
+            n_items=self.manifest.n_items | {TRACE_ID: n_bytes},
+            tails={path: sums for path, sums in (tails | id_tails).items() if sums},
+            run_sums={run_name(run): checksum},
+        )
+
+    def _write(self, array: StoredArray, blocks: Iterable[np.ndarray]) -> dict[str, list[int]]:
+        """Write an array; return its path, and the checksums of its last chunk."""
+        path = array.layout.path
+        new = Manifest(self.manifest.schema)
+        return {path: write_array(self.root, self.files, array, self._infos[path], blocks, new)}
+
+    def _items_of(self, name: str) -> Iterator[np.ndarray]:
+        """The items of a column, of one part after the other, as `CopySource` converts them."""
+        column = self.manifest.schema.stored[name]
+        for store in self.stores:
+            if name not in store.schema.stored:
+                if not column.is_text:
+                    yield np.full(len(store), np.nan, column.storage_dtype)
+                continue
+            array = column_array(store.manifest, name)
+            step = max(1, BLOCK_BYTES // array.layout.item_bytes)
+            reader = open_array(store.directory, array, check=store.manifest)
+            for start in range(0, array.n_items, step):
+                with store.reader.explained(array.axis):
+                    items = reader.read(start, min(array.n_items, start + step))
+                yield items.astype(column.storage_dtype, copy=False)
+
+    def _offsets_of(self, axis: str) -> Iterator[np.ndarray]:
+        """The offsets of an axis, of one part after the other."""
+        yield np.zeros(1, np.int64)
+        base = 0
+        for store in self.stores:
+            if axis not in store.schema.axes:
+                yield np.full(len(store), base)
+            elif len(store):
+                yield _read_offsets(store, axis)[1:] + base
+                base += store.manifest.n_items[axis]
+
+    def _adopt(self, array: StoredArray) -> dict[str, list[int]]:
+        """Write the checksums of the linked chunks, and the metadata of their array."""
+        path = array.layout.path
+        last = np.empty((0, array.layout.n_planes), np.uint32)  # of the last segment, may grow
+
+        def sums() -> Iterator[np.ndarray]:
+            nonlocal last
+            for store in self.stores:
+                own = column_array(store.manifest, array.column or "")
+                if own.n_items:
+                    # a segment's padded last chunk never changes again: its sum is as the others
+                    yield last
+                    reader = open_array(store.directory, own.checksums)
+                    whole, last = ChunkSums(reader.read, own, store.manifest).read_all()
+                    yield whole
+
+        write_array(self.root, self.files, array.checksums, ArrayInfo(), sums())
+        text = array_json(array.layout, array.n_places, self._infos[path])
+        write_metadata(self.root, self.files, path, text)
+        return {path: last.ravel().tolist()}
+
+    def _write_ids(self, renamed: NewIds) -> tuple[np.ndarray, int, dict[str, list[int]]]:
+        """Write trace ids and their offsets; return hashes, bytes, and checksums of last chunks."""
+        values = column_array(self.manifest, TRACE_ID)
+        offsets = offsets_array(TRACE_ID, self.manifest.n_rows)
+        if not renamed:  # the hashes are there already
+            runs = [_read_run(store, run) for store in self.stores for run in store.manifest.runs]
+            tails = self._write(values, self._items_of(TRACE_ID))
+            tails |= self._write(offsets, self._offsets_of(TRACE_ID))
+            return np.concatenate(runs), values.n_items, tails
+        ids = [
+            renamed.get((part, row), trace_id)
+            for part, store in enumerate(self.stores)
+            for row, trace_id in enumerate(store.ids[:])
+        ]
+        texts = [trace_id.encode() for trace_id in ids]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        tails = self._write(values, [np.frombuffer(b"".join(texts), np.uint8)])
+        tails |= self._write(offsets, [ends])
+        return hash_ids(ids), int(ends[-1]), tails
+
+
+def _read_run(store: TraceStore, run: Run) -> np.ndarray:
+    """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
+    with store.reader.explained():
+        return hashes_by_row(run, *store.reader.id_table.run(run), store.path)
+
+
+def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
+    """The offsets of an axis, int64 `(n_rows + 1,)`; raises CorruptError."""
+    array = open_array(store.directory, offsets_array(axis, len(store)), check=store.manifest)
+    return Offsets(axis, array, store.manifest.n_items[axis]).read_checked()

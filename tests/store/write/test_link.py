@@ -71,27 +71,6 @@ def test_a_power_cut_brings_no_file_of_another_merge_back(tmp_path, parts, n_cut
         assert_store(target / "m.zarr", ROWS)
 
 
-def n_links(path, parts, stop=None):
-    """How many files a merge links, before it is stopped at its operation number `stop`."""
-    recorder = Recorder(stop)
-    with suppress(Stop):
-        merge(path, parts, recorder)
-    return sum(entry[0] == "create" and "/c/" in str(entry[1]) for entry in recorder.log)
-
-
-def test_what_was_linked_is_not_linked_again(tmp_path, parts):
-    """A call that goes on keeps the files of the one that stopped; of another merge, none."""
-    in_all = n_links(tmp_path / "a.zarr", parts)
-    begun = n_links(tmp_path / "b.zarr", parts, stop=60)
-    assert 0 < begun < in_all
-    # one more: the merge was stopped before its last link
-    assert n_links(tmp_path / "b.zarr", parts) <= in_all - begun + 1
-    assert n_links(tmp_path / "c.zarr", parts[::-1], stop=60) > 0
-    assert n_links(tmp_path / "c.zarr", parts) == in_all
-    for name in ("b", "c"):
-        assert_store(tmp_path / f"{name}.zarr", ROWS)
-
-
 class Unlinkable(Quick):
     """A file system without hard links."""
 
