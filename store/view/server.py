@@ -24,8 +24,7 @@ from starlette.types import ASGIApp
 
 from store.errors import NotFoundError, StoreError
 from store.labels.notes import write_note
-from store.read.filters.completion import complete
-from store.read.filters.filter import words_of
+from store.read.filters.filter import complete, words_of
 from store.traces.notes import Note, read_notes
 from store.view import PAGE
 from store.view.answers import BINARY, Asked, Number, json_response, packed, raw_response

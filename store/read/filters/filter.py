@@ -11,7 +11,7 @@ and `noted`, what was noted beside the store. A filter is at most 1000 character
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import NoReturn, TypeAlias
 
@@ -21,7 +21,7 @@ from store.errors import SchemaError, closest
 from store.read.filters.polygons import inside_polygon, parse_polygon
 from store.read.filters.single_values import NOTED, SingleValues
 
-__all__ = ["MAX_LENGTH", "Words", "filter_rows", "parse_filter", "words_of"]
+__all__ = ["MAX_LENGTH", "Words", "complete", "filter_rows", "parse_filter", "words_of"]
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 30
@@ -122,6 +122,42 @@ def read_tokens(text: str) -> list[Token]:
         kind = str(match.lastgroup)
         tokens.append((kind, match[kind], match.start(kind)))
     return [*tokens, ("end", "", len(text))]
+
+
+def complete(text: str, kinds: Words) -> list[str]:
+    """What can stand at the end of a filter that is being typed, or replace its last word.
+
+    `text` is the filter up to the cursor.
+    """
+    begun = re.search(r"[A-Za-z_]\w*$", text, re.ASCII)
+    word = begun[0] if begun else ""
+    tokens = read_tokens(text[: len(text) - len(word)][-MAX_LENGTH:])
+    if any(kind == "unknown" for kind, _, _ in tokens):
+        return []
+    expected = _expected(tokens, kinds)
+    return [entry for entry in expected if entry.startswith(word) and entry != word]
+
+
+def _expected(tokens: list[Token], kinds: Words) -> Iterable[str]:
+    """What may follow tokens, judged by the last two."""
+    before = [text for _, text, _ in tokens[-3:-1]]
+    last_kind, last, _ = tokens[-2] if len(tokens) > 1 else ("end", "", 0)
+    columns = {name: kind for name, kind in kinds.items() if kind in SIGNS}
+    maps = [name for name, kind in kinds.items() if kind == "map"]
+    if before == [INSIDE, "("]:
+        return maps
+    if before == [LENGTH, "("]:
+        return [name for name, kind in kinds.items() if kind in HAVE_LENGTH]
+    if last.lower() in (",", "in") or [*map(str.lower, before)] == ["in", "("] or last in maps:
+        return []  # values, and polygons, which are drawn, not typed
+    if last in (*COMPARE, *SPELLINGS, "~", "!~"):
+        is_number = columns.get(before[0]) == "number"
+        return [name for name, kind in columns.items() if kind == "number"] if is_number else []
+    if last_kind == "name" and last in columns and before[0] not in COMPARE:
+        return SIGNS[columns[last]]
+    if last_kind == "end" or last.lower() in (*WORDS, "("):
+        return [*columns, "not", f"{LENGTH}(", *([f"{INSIDE}("] if maps else [])]
+    return ["and", "or"]
 
 
 class _Parser:

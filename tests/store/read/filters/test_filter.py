@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import NotFoundError, SchemaError, TraceStore
-from store.read.filters.completion import complete
-from store.read.filters.filter import MAX_LENGTH, filter_rows, parse_filter
+from store.read.filters.filter import MAX_LENGTH, complete, filter_rows, parse_filter
 from store.read.filters.single_values import SingleValues
 from store.read.filters.text_search import count_characters, equal_rows, find_rows, row_blocks
 
