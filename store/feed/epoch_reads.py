@@ -10,22 +10,23 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Protocol
+from zlib import crc32
 
 import numpy as np
 
 from store.errors import CorruptError, StoreError
 from store.feed.order import Batches
-from store.feed.page_cache import is_kept
 from store.feed.prefetch import Readahead
-from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
 from store.read.arrays.file_reads import FileReads
+from store.read.arrays.item_location import NextUse
+from store.read.arrays.mapped_file import MappedFile
 from store.read.arrays.read_options import ReadOptions, Schedule, Threads
 from store.read.batches.batch import Batch
 from store.read.plan import ReadPlan
@@ -33,11 +34,62 @@ from store.read.row_location import LocatedRows
 from store.read.store import TraceStore
 from store.system import copy_threads
 
-__all__ = ["BatchReader", "EpochReads"]
+__all__ = ["BatchReader", "EpochReads", "VisitTimes", "is_kept", "kept_fraction"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
 MAX_COLD = 8  # batches that are read ahead from files
 WINDOW_ROWS = 4096
+# of the memory that is available: the rest is for batches and for other programs
+CACHE_SHARE = 0.5
+
+
+def kept_fraction(n_bytes: float, available: int) -> float:
+    """The fraction of so many bytes, read in each epoch, that is to stay in the page cache.
+
+    What fits into memory is read from the disk once. Of more, a cache that drops what was used
+    longest ago keeps hardly anything under a shuffle until it comes again; so a part of the files
+    is read through the page cache, the same in each epoch, and the others past it.
+    """
+    return min(1.0, CACHE_SHARE * available / max(1.0, n_bytes))
+
+
+def is_kept(file: MappedFile, fraction: float) -> bool:
+    """Whether a file is in this fraction of all files: by its name, so all processes agree."""
+    return crc32(str(file.path).encode()) < fraction * 2**32
+
+
+class VisitTimes:
+    """When each row is visited in the rest of an epoch, `rows`, and in the whole one after it, so
+    that the chunk cache evicts what is needed last (Belady).
+
+    Both are int64 `(n_visits,)`, in the order of the visits. Time counts visits and never goes
+    back, because the cache lives longer than an epoch.
+    """
+
+    def __init__(self, epoch: int, rows: np.ndarray, next_rows: np.ndarray, n_rows: int) -> None:
+        end = (epoch + 1) * len(next_rows)
+        self._start = end - len(rows)
+        self._times = np.full((n_rows, 2), -1)
+        self._times[rows, 0] = np.arange(self._start, end)
+        self._times[next_rows, 1] = np.arange(end, end + len(next_rows))
+
+    def after(self, n_visits: int, step: int = 1) -> NextUse:
+        """Return the `NextUse` of a batch that comes after `n_visits` of this epoch.
+
+        Its rows are `step` visits apart: other ranks make those between.
+        """
+        start = self._start + n_visits
+
+        def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            n_rows = last - first + 1
+            starts = np.cumsum(n_rows) - n_rows
+            rows = np.arange(n_rows.sum()) + np.repeat(first - starts, n_rows)
+            now = start + step * np.repeat(i, n_rows)
+            times = self._times[rows].astype(float)
+            times[times <= now[:, None]] = math.inf
+            return np.minimum.reduceat(times.min(axis=1), starts)
+
+        return next_use
 
 
 class LocatedBatches:
@@ -153,8 +205,12 @@ class EpochReads:
         n_planned = max(self.n_ahead, self.n_cold)
         planned: deque[range] = deque()
         ahead: deque[Future[Iterator[Batch]]] = deque()  # the first of these
-        pools = map(_shutdown, (self.pool, self.reader, self.cold))
-        with _Closing(*pools, self.readahead.close, self.files.close):
+        closes = [*map(_shutdown, (self.pool, self.reader, self.cold))]
+        closes += [self.readahead.close, self.files.close]
+        # also at the end of the interpreter: a generator that lives until then is closed too late
+        # to stop threads
+        close = weakref.finalize(self, _call_all, os.getpid(), closes)
+        try:
             while True:
                 planned.extend(islice(self.windows, n_planned - len(planned)))
                 if not planned:
@@ -171,6 +227,8 @@ class EpochReads:
                 self.readahead.advance(current, current.start)
                 planned.popleft()
                 yield from ahead.popleft().result() if ahead else self.read(current)
+        finally:
+            close()
 
     def read(self, window: range) -> Iterator[Batch]:
         """The batches of a window, read, but perhaps not cut."""
@@ -219,24 +277,8 @@ class EpochReads:
         return options._replace(next_use=after, files=files)
 
 
-class _Closing:
-    """Calls functions at the end of a block, or of the interpreter if that comes first.
-
-    Not `finally` alone: a generator that lives until the interpreter ends is closed too late to
-    stop threads. Not in a forked child, which has none of the threads to stop.
-    """
-
-    def __init__(self, *closes: Callable[[], None]) -> None:
-        self._close = weakref.finalize(self, _call_all, os.getpid(), closes)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-
-def _call_all(pid: int, functions: tuple[Callable[[], None], ...]) -> None:
+def _call_all(pid: int, functions: Sequence[Callable[[], None]]) -> None:
+    """Call functions, but not in a forked child, which has none of the threads to stop."""
     for function in functions if pid == os.getpid() else ():
         function()
 

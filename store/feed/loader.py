@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from store.feed.epoch_reads import BatchReader, EpochReads
+from store.feed.epoch_reads import BatchReader, EpochReads, VisitTimes, kept_fraction
 from store.feed.order import (
     MAX_EPOCH,
     ORDER,
@@ -28,10 +28,8 @@ from store.feed.order import (
     current_rank,
     n_batches,
 )
-from store.feed.page_cache import kept_fraction
 from store.feed.prefetch import fetched_row_bytes, row_bytes
 from store.feed.shares import EpochShares, Shares, Weights, read_weights
-from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
     MOST_SHARED_BYTES,
     batches_together,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
+from store.feed.epoch_reads import VisitTimes, is_kept, kept_fraction
 from store.feed.order import Batches, EpochOrder
 from store.feed.prefetch import Readahead, row_bytes
 from store.read.arrays.mapped_file import MappedFile
@@ -78,3 +79,23 @@ def test_row_bytes_counts_what_is_read(store_path):
     assert whole == store.n_items("hidden_states") * 30 / 40
     part = row_bytes(store, store.plan(["hidden_states"], {"hidden_states": {"layers": 1}}))
     assert math.isclose(part, whole / 3)
+
+
+def test_what_fits_is_kept_and_of_more_a_part(tmp_path):
+    assert kept_fraction(0, 0) == 0.0
+    assert kept_fraction(10, 40) == 1.0
+    assert kept_fraction(40, 40) == 0.5
+    files = []
+    for i in range(100):
+        (tmp_path / str(i)).write_bytes(b"x")
+        files.append(MappedFile(tmp_path / str(i)))
+    for fraction, least, most in ((0.0, 0, 0), (0.5, 30, 70), (1.0, 100, 100)):
+        assert least <= sum(is_kept(file, fraction) for file in files) <= most
+
+
+def test_visit_times_reach_into_the_next_epoch():
+    times = VisitTimes(3, np.array([2, 0, 1]), np.array([0, 2, 1]), n_rows=4)
+    first, last = np.array([2, 0, 0, 3]), np.array([2, 1, 0, 3])
+    # Row 2 was the first of this epoch, and is the second of the next; row 3 is visited in neither.
+    assert times.after(0)(np.array([0, 0, 1, 0]), first, last).tolist() == [13, 10, 12, math.inf]
+    assert times.after(0)(first[:0], first[:0], first[:0]).tolist() == []
