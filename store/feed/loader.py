@@ -29,7 +29,7 @@ from store.feed.order import (
     n_batches,
 )
 from store.feed.prefetch import fetched_row_bytes, row_bytes
-from store.feed.shares import EpochShares, Shares, Weights, read_weights
+from store.feed.shares import Shares, Weights, read_weights
 from store.feed.windows import (
     MOST_SHARED_BYTES,
     batches_together,
@@ -67,9 +67,13 @@ class Visited(NamedTuple):
     rows: np.ndarray | None = None
     shares: Shares | None = None  # of the stores, in each epoch
 
-    def of_epoch(self, epoch: int) -> np.ndarray | EpochShares | None:
-        """What the order of an epoch permutes; None: the numbers themselves."""
-        return self.rows if self.shares is None else self.shares.of_epoch(epoch, self.rows)
+    def of_epoch(self, epoch: int) -> Callable[[np.ndarray], np.ndarray] | None:
+        """What stands at places that the order of an epoch permutes; None: their numbers do."""
+        row_of = None if self.rows is None else self.rows.take
+        if self.shares is None:
+            return row_of
+        visited = partial(self.shares.visited, epoch)
+        return visited if row_of is None else lambda places: row_of(visited(places))
 
 
 def check_alone() -> None:

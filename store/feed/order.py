@@ -11,8 +11,8 @@ arbitrary finite domains"). `docs/format.md` (section 15) defines both, with tes
 
 import math
 import sys
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -235,12 +235,6 @@ def n_batches(n_rows: int, batch_size: int, drop_last: bool) -> int:
     return n_rows // batch_size if drop_last else -(-n_rows // batch_size)
 
 
-class RowsOfPlaces(Protocol):
-    """`rows[places]` are the rows that stand at places, both int64 `(n,)`: an array, or shares."""
-
-    def __getitem__(self, places: np.ndarray, /) -> np.ndarray: ...
-
-
 class Batches:
     """The rows of every batch of one rank, computed on access; all ranks have as many batches.
 
@@ -251,7 +245,7 @@ class Batches:
     the visits from `i * batch_size` on. Without a step before, or with one row a batch, `n_empty`
     ranks have an empty last batch.
 
-    The order permutes `rows`, or all rows.
+    The order permutes places, both int64 `(n,)`, at which `rows` says what stands; else all rows.
     """
 
     def __init__(
@@ -259,7 +253,7 @@ class Batches:
         order: EpochOrder,
         batch_size: int,
         drop_last: bool = False,
-        rows: RowsOfPlaces | None = None,
+        rows: Callable[[np.ndarray], np.ndarray] | None = None,
         start: int = 0,
         ranks: tuple[int, int] = (0, 1),
         lends: bool = True,
@@ -314,4 +308,4 @@ class Batches:
     def visits(self, start: int = 0, stop: int | None = None, step: int = 1) -> np.ndarray:
         """Rows of the visits `start:stop:step`, across batches: int64."""
         rows = self.order[self.positions[start:stop:step]]
-        return rows if self.rows is None else self.rows[rows]
+        return rows if self.rows is None else self.rows(rows)

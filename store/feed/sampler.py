@@ -78,13 +78,14 @@ class GlobalShuffleSampler(DistributedSampler):
 
     def __iter__(self) -> Iterator[int]:
         order = EpochOrder(self.n, self.seed, self.epoch)
-        shares = None if self._shares is None else self._shares.of_epoch(self.epoch)
         positions = self._positions()
         self._begun = self._position = self._start
         self._start = 0
         for i in range(0, len(positions), BLOCK_ROWS):
             rows = order[positions[i : i + BLOCK_ROWS]]
-            for row in (rows if shares is None else shares[rows]).tolist():
+            if self._shares is not None:
+                rows = self._shares.visited(self.epoch, rows)
+            for row in rows.tolist():
                 self._position += positions.step
                 yield row
 

@@ -16,7 +16,7 @@ from store.feed.order import ROUNDS, keyed_rows
 from store.read.joined.joined_ids import places_of_name, store_names
 from store.read.store import TraceStore
 
-__all__ = ["EpochShares", "Shares", "Weights", "read_weights"]
+__all__ = ["Shares", "Weights", "read_weights"]
 
 Weights = Mapping[str, float] | Sequence[float]
 """A number above 0 of each store, in their order, or by their names: those that ids begin with
@@ -91,6 +91,7 @@ class Shares:
         scale = sum(sizes) / sum(weights) if replacement else largest
         wanted = [max(1, math.floor(weight * scale + 0.5)) for weight in weights]
         self.counts = wanted if replacement else list(map(min, wanted, sizes))
+        self._firsts = np.cumsum([0, *self.counts])
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -98,46 +99,33 @@ class Shares:
     def __str__(self) -> str:
         return " ".join(map(str, self.counts))
 
-    def of_epoch(self, epoch: int, rows: np.ndarray | None = None) -> "EpochShares":
-        """The shares of one epoch; `rows`, int64 `(n,)`, are what is numbered, if not all are."""
-        return EpochShares(self, epoch, rows)
+    def visited(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The rows or tokens of places of an epoch, both int64 `(k,)`.
 
-
-class EpochShares:
-    """`shares[places]` are the rows or tokens of places, both int64 `(k,)`.
-
-    A store is passed through in one order after another. Epochs follow each other in one of these
-    passes, as many as it has rows for, and what is left of it is not visited; or several passes are
-    in one epoch.
-    """
-
-    def __init__(self, shares: Shares, epoch: int, rows: np.ndarray | None) -> None:
-        self._shares = shares
-        self._epoch = epoch
-        self._rows = rows
-        self._firsts = np.cumsum([0, *shares.counts])
-
-    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        A store is passed through in one order after another. Epochs follow each other in one of
+        these passes, as many as it has rows for, and what is left of it is not visited; or several
+        passes are in one epoch.
+        """
         numbers = np.empty(len(places), np.int64)
         stores = self._firsts.searchsorted(places, "right") - 1
         for store in np.unique(stores).tolist():
             here = np.flatnonzero(stores == store)
-            numbers[here] = self._of_store(store, places[here] - self._firsts[store])
-        return numbers if self._rows is None else self._rows[numbers]
+            numbers[here] = self._of_store(epoch, store, places[here] - self._firsts[store])
+        return numbers
 
-    def _of_store(self, store: int, visits: np.ndarray) -> np.ndarray:
+    def _of_store(self, epoch: int, store: int, visits: np.ndarray) -> np.ndarray:
         """The rows of visits of a store, which are counted from the beginning of the epoch."""
-        first, stop = self._shares.cuts[store : store + 2].tolist()
+        first, stop = self.cuts[store : store + 2].tolist()
         n = stop - first
-        count = self._shares.counts[store]
+        count = self.counts[store]
         n_epochs, n_passes = max(1, n // count), -(-count // n)
-        before, later = divmod(self._epoch, n_epochs)
+        before, later = divmod(epoch, n_epochs)
         passes, positions = np.divmod(later * count + visits, n)
         passes += before * n_passes
         rows = np.empty(len(visits), np.int64)
         for number in np.unique(passes).tolist():
             here = np.flatnonzero(passes == number)
-            rows[here] = keyed_rows(positions[here], n, _keys(self._shares.seed, number, store))
+            rows[here] = keyed_rows(positions[here], n, _keys(self.seed, number, store))
         return first + rows
 
 

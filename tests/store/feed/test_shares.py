@@ -56,7 +56,7 @@ def test_each_store_has_its_share_and_each_row_its_turn(sizes, data, replacement
         assert abs(count - max(1, weight * scale)) <= 0.5 + 1e-6
     total = Counter()
     for epoch in range(4):
-        rows = shares.of_epoch(epoch)[EpochOrder(n, seed, epoch)[range(n)]]
+        rows = shares.visited(epoch, EpochOrder(n, seed, epoch)[range(n)])
         found = Counter(rows.tolist())
         total += found
         for i, (size, count) in enumerate(zip(sizes, shares.counts, strict=True)):
@@ -83,7 +83,7 @@ def test_the_vectors_of_the_document(sizes, weights, replacement, seed, epoch, c
     shares = Shares(cuts, list(map(float, weights.split(", "))), int(seed), replacement == "with")
     assert shares.counts == [int(count) for count in counts.split(", ")]
     places = EpochOrder(len(shares), int(seed), int(epoch))[range(len(shares))]
-    found = shares.of_epoch(int(epoch))[places].tolist()
+    found = shares.visited(int(epoch), places).tolist()
     assert found == [int(row) for row in rows.split(", ")]
 
 
