@@ -13,14 +13,14 @@ from numbers import Real
 import numpy as np
 
 from store.feed.order import ROUNDS, keyed_rows
-from store.read.joined.joined_ids import places_of_name, store_names
+from store.read.joined.joined_ids import bare_name, store_names
 from store.read.store import TraceStore
 
 __all__ = ["Shares", "Weights", "read_weights"]
 
 Weights = Mapping[str, float] | Sequence[float]
 """A number above 0 of each store, in their order, or by their names: those that ids begin with
-where two stores share one, or as many other last parts of their paths as tell them apart."""
+where two stores share one."""
 
 
 def read_weights(store: TraceStore, weights: Weights) -> list[float]:
@@ -41,19 +41,13 @@ def read_weights(store: TraceStore, weights: Weights) -> list[float]:
 
 def _in_order(places: list[str], weights: Mapping[str, float]) -> list[float]:
     """Weights by name in the order of the stores."""
-    owners = {}
-    for name in weights:
-        of_name = places_of_name(places, name)
-        if len(of_name) != 1 or of_name[0] in owners:
-            raise ValueError(
-                f"weights: expected names that mean one of {', '.join(store_names(places))} each, "
-                f"found {name!r}; give whole paths, or a list of weights"
-            )
-        owners[of_name[0]] = weights[name]
-    missing = [place for i, place in enumerate(places) if i not in owners]
-    if missing:
-        raise ValueError(f"weights: expected one of each store, found none of {missing[0]}")
-    return [owners[i] for i in range(len(places))]
+    by_name = {bare_name(name): weight for name, weight in weights.items()}
+    names = store_names(places)
+    if sorted(by_name) != sorted(names) or len(by_name) < len(weights):
+        raise ValueError(
+            f"weights: expected one of each of {', '.join(names)}, found {', '.join(weights)}"
+        )
+    return [by_name[name] for name in names]
 
 
 class Shares:

@@ -16,7 +16,7 @@ from store.read.store import TraceStore
 from store.read.trace import TraceIds
 from store.traces.trace_ids import TraceNumbers
 
-__all__ = ["JoinedIds", "id_prefixes", "ids_with_prefixes", "places_of_name", "store_names"]
+__all__ = ["JoinedIds", "bare_name", "id_prefixes", "ids_with_prefixes", "store_names"]
 
 SUFFIX = ".zarr"
 
@@ -42,7 +42,7 @@ def store_names(places: Sequence[str]) -> list[str]:
     >>> store_names(["/data/qa.zarr", "/data/qa.zarr"])
     ['qa', 'qa#2']
     """
-    parts = [_bare(place).split("/") for place in places]
+    parts = [bare_name(place).split("/") for place in places]
     numbers = TraceNumbers()
     for n in range(1, max(map(len, parts))):
         names = ["/".join(one[-n:]) for one in parts]
@@ -51,16 +51,8 @@ def store_names(places: Sequence[str]) -> list[str]:
     return [numbers.give(one[-1]) for one in parts]
 
 
-def places_of_name(places: Sequence[str], name: str) -> list[int]:
-    """Which of some places a name means: the one with this name of `store_names`, or those that end
-    in these parts."""
-    wanted = _bare(name)
-    called_so = [i for i, one in enumerate(store_names(places)) if one == wanted]
-    ends_so = [i for i, place in enumerate(places) if f"/{_bare(place)}".endswith(f"/{wanted}")]
-    return called_so or ends_so
-
-
-def _bare(place: str) -> str:
+def bare_name(place: str) -> str:
+    """A path, an address or a name without .zarr."""
     return place.rstrip("/").removesuffix(PARTIAL).removesuffix(SUFFIX)
 
 
