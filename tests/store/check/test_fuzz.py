@@ -187,9 +187,8 @@ class Fuzz:
         if event in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove"):
             self.opened.append(os.fspath(arguments[0]) if not isinstance(arguments[0], int) else "")
 
-    def judge(self, signed: bool) -> None:
-        """Read everything and verify; the same content, or an error (or, if the checksum is right,
-        a report)."""
+    def judge(self) -> None:
+        """Read everything and verify; the same content, an error, or a report."""
         self.opened.clear()
         signal.alarm(SECONDS)
         report, found = verified(self.path), read_all(self.path)
@@ -200,7 +199,7 @@ class Fuzz:
         same = list(map(repr, found)) == self.expected
         wrong = any(isinstance(answer, StoreError) for answer in found)
         reported = isinstance(report, StoreError) or bool(report.problems)
-        assert same or wrong or (signed and reported)
+        assert same or wrong or reported
         refused = isinstance(found[0], StoreError)
         self.counts["same content" if same else "refused" if refused else "error later"] += 1
 
@@ -232,17 +231,6 @@ def lie_at_random(path: Path, text: bytes, seed: int) -> None:
         edit_record(path, lambda record: mutate(record, rng))
 
 
-def scramble(path: Path, text: bytes, seed: int) -> None:
-    """Bytes replaced, removed, repeated and inserted anywhere."""
-    rng, data = np.random.default_rng([2, seed]), bytearray(text)
-    for _ in range(rng.integers(1, 5)):
-        start, n = int(rng.integers(len(data))), int(rng.choice([1, 1, 2, 8, 100]))
-        sign = rng.choice(list(b'0123456789-.e[]{}:,"\\ nN')).tobytes()
-        some = [rng.bytes(n), b"", data[start : start + n] * 2, sign]
-        data[start : start + n * int(rng.integers(2))] = some[rng.integers(4)]
-    (path / "zarr.json").write_bytes(data)
-
-
 def tell_lie(path: Path, text: bytes, seed: int) -> None:
     """A believable one, which nothing but the files themselves contradicts."""
     edit_record(path, [*LIES.values()][seed])
@@ -255,7 +243,7 @@ def fuzz(path: Path, change: Callable[[Path, bytes, int], None], n: int) -> Coun
         (path / "zarr.json").write_bytes(judge.text)
         change(path, judge.text, seed)
         try:
-            judge.judge(signed=change is not scramble)
+            judge.judge()
         except BaseException as error:
             where = f"seed {seed}, {json.dumps(str(path))}"
             raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
@@ -279,9 +267,8 @@ def test_nested_without_end(small_store):
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("change", [lie_at_random, scramble])
 @pytest.mark.parametrize("n", [250, pytest.param(15_000, marks=pytest.mark.slow)])
-def test_mutated_records(small_store, change, n):
+def test_mutated_records(small_store, n):
     """Hostile names, shapes, numbers, runs and tails under a right checksum end in an error or a
-    report; any other byte is refused, or leaves the same content."""
-    assert in_child(lambda: fuzz(small_store, change, n), seconds=3000)["refused"] > 160
+    report."""
+    assert in_child(lambda: fuzz(small_store, lie_at_random, n), seconds=3000)["refused"] > 160

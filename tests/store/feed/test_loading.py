@@ -235,12 +235,11 @@ def test_torch_dataloader_with_every_start_method(store_path, rows, method):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_worker_of_torch_sends_a_batch_without_items(tmp_path, method):
+def test_a_worker_of_torch_sends_a_batch_without_items(tmp_path):
     lengths = (2, 2, 0)
     rows = [(str(n), {"x": np.arange(k, dtype="i4")}) for n, k in enumerate(lengths)]
     path = write_store(tmp_path / "s.zarr", Schema({"x": Column("int32", axis="tokens")}), rows)
-    loader = DataLoader(TraceDataset(path), 2, num_workers=1, multiprocessing_context=method)
+    loader = DataLoader(TraceDataset(path), 2, num_workers=1)
     assert [batch["x"].values.tolist() for batch in loader] == [[0, 1, 0, 1], []]
 
 
@@ -256,11 +255,8 @@ def test_rows_read_one_by_one_pack_to_the_same_batch(store_path, rows):
     "name, change, found",
     [
         ("label", None, "none"),
-        ("tokens", None, "none"),
-        ("question", None, "none"),
         ("label", lambda value: value.double(), r"float64 \(\)"),
         ("hidden_states", lambda value: value[..., :2], r"ragged float16 \(3, 2\)"),
-        ("hidden_states", lambda value: value[:, 0], r"ragged float16 \(5,\)"),
         ("states", str, "a text"),
     ],
 )

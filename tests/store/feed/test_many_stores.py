@@ -117,11 +117,12 @@ def test_a_data_set_of_several(parts, rows, num_workers):
 
 @pytest.mark.filterwarnings("ignore:.* get an empty last batch")
 @pytest.mark.parametrize("n_stops", [1, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("weights", [None, [3, 2, 1]])
-def test_resume_at_random_stops(parts, n_stops, weights):
+@pytest.mark.parametrize(
+    "options", [{}, *({"weights": [3, 2, 1], "replacement": one} for one in (False, True))]
+)
+def test_resume_at_random_stops(parts, n_stops, options):
     """Batch sizes, ranks and threads change at every stop, of an epoch at least."""
     stores = [path for i, path in enumerate(parts) if i != 1]  # which is empty
-    options = {} if weights is None else {"weights": weights, "replacement": True}
     check_stops(TraceLoader, stores, n_stops, **options)
     check_stops(TokenLoader, stores, n_stops, tokens=slice(0, 3), **options)
 

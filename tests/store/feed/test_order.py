@@ -194,46 +194,6 @@ def test_dropping_the_last_step_leaves_out_the_same_on_every_rank(world_size, ba
         assert {share.n_empty for share in shares} == {0}
 
 
-def assert_shared(n, batch_size, world_size, drop_last):
-    """The first and the last rank have as many batches, of 1 to `batch_size` rows, and all rows."""
-    order = EpochOrder(n, 0, 0, shuffle=False)
-    n_steps = n // (world_size * batch_size) if drop_last else -(-n // (world_size * batch_size))
-    for rank in {0, world_size - 1}:
-        share = Batches(order, batch_size, drop_last, ranks=(rank, world_size))
-        assert len(share) == n_steps
-        starts = [share.first_visit(i) for i in range(max(0, n_steps - 2), n_steps + 1)]
-        assert starts[0] == max(0, n_steps - 2) * batch_size
-        assert starts[-1] == (
-            n_steps * batch_size if drop_last else len(range(rank, n, world_size))
-        )
-        least = 0 if share.n_empty else 1
-        sizes = [b - a for a, b in itertools.pairwise(starts)]
-        assert all(least <= size <= batch_size for size in sizes)
-        assert bool(share.n_empty) == (
-            not drop_last and n % world_size > 0 and (n < world_size or batch_size == 1)
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("world_size", range(1, 17))
-def test_every_rank_has_as_many_batches_in_all_cases(world_size):
-    """Up to three steps, whose last may have any number of rows: further ones before are full."""
-    for batch_size in range(1, 65):
-        for n in range(1, min(10_000, 3 * world_size * batch_size) + 1):
-            assert_shared(n, batch_size, world_size, drop_last=False)
-            assert_shared(n, batch_size, world_size, drop_last=True)
-
-
-@given(n=st.integers(1, 300), world_size=st.integers(1, 6), batch_size=st.integers(1, 8))
-def test_a_position_after_any_step_leaves_the_same_batches(n, world_size, batch_size):
-    shares = ranks(n, batch_size, world_size)
-    steps = list(zip(*shares, strict=True))
-    for done in range(len(steps)):
-        rest = ranks(n, batch_size, world_size, start=shares[0].position(done))
-        found = [[batch.tolist() for batch in step] for step in zip(*rest, strict=True)]
-        assert found == [[batch.tolist() for batch in step] for step in steps[done:]]
-
-
 @given(
     n=st.integers(1, 300),
     hops=st.lists(

@@ -59,26 +59,6 @@ batches = feed() if kind == "loader" else fabric.setup_dataloaders(feed(drop_las
 save(fabric.global_rank, rows_of(batches))
 fabric.barrier()
 """
-TRAINER = """
-import lightning, torch
-class Module(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-        self.seen = []
-    def training_step(self, batch, i):
-        self.seen.append(batch.rows.tolist())
-        return self.layer(batch["x"].float()[:, None]).mean()
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 1e-3)
-    def on_train_end(self):
-        save(self.global_rank, self.seen, self.layer.weight.item())
-quiet = dict.fromkeys(
-    ["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False
-)
-trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, **quiet)
-trainer.fit(Module(), feed() if kind == "loader" else feed(drop_last=False))
-"""
 ACCELERATE = """
 from accelerate import Accelerator, DataLoaderConfiguration
 accelerator = Accelerator(
@@ -134,13 +114,6 @@ def test_a_plain_loop_ends_on_all_ranks_with_the_same_weights(path, tmp_path):
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_processes_of_fabric_share_the_rows(path, tmp_path, kind):
     assert_shared(run(FABRIC, path, kind, tmp_path, in_torchrun=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["loader", "sampler"])
-@pytest.mark.skipif(not find_spec("lightning"), reason="lightning is not installed")
-def test_processes_of_a_trainer_share_the_rows(path, tmp_path, kind):
-    assert_shared(run(TRAINER, path, kind, tmp_path, in_torchrun=False))
 
 
 @pytest.mark.slow

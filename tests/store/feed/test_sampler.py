@@ -56,15 +56,6 @@ def test_it_is_a_distributed_sampler():
     assert isinstance(GlobalShuffleSampler(8), DistributedSampler)
 
 
-def test_sampler_changes_with_the_epoch():
-    sampler = GlobalShuffleSampler(range(50), seed=3)
-    first = list(sampler)
-    assert list(sampler) == first
-    sampler.set_epoch(1)
-    assert list(sampler) != first
-    assert sorted(sampler) == sorted(first)
-
-
 def test_a_state_is_json_with_numbers_of_numpy():
     sampler = GlobalShuffleSampler(50, seed=np.int64(3))
     sampler.set_epoch(np.int64(1))

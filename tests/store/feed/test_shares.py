@@ -129,32 +129,6 @@ def test_tokens_are_shared_too(stores, replacement):
         assert replacement or len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
-@pytest.mark.parametrize("replacement", [False, True])
-def test_ranks_share_an_epoch_and_go_on_after_any_step(stores, kind, replacement):
-    options = {"weights": WEIGHTS, "replacement": replacement}
-    whole = kind(stores, ["x"], 10**6, True, 4, **options)
-    whole.set_epoch(2)
-    (batch,) = whole
-    wanted = visits(batch)
-    for stop in range(len(wanted) // 6):
-        ranks = [
-            kind(stores, ["x"], 3, True, 4, rank=rank, world_size=2, **options) for rank in range(2)
-        ]
-        found = []
-        for loader in ranks:
-            loader.set_epoch(2)
-        steps = list(map(iter, ranks))
-        for _ in range(stop):
-            shares = [visits(next(step)) for step in steps]
-            found += [share[i] for i in range(3) for share in shares]
-        (state,) = {json.dumps(loader.state_dict()) for loader in ranks}
-        rest = kind(stores, ["x"], 5, True, 4, num_workers=stop % 3, **options)
-        rest.load_state_dict(json.loads(state))
-        found += [visit for batch in rest for visit in visits(batch)]
-        assert found == wanted
-
-
 def test_a_data_set_has_shares(stores):
     dataset = TraceDataset(stores)
     sampler = GlobalShuffleSampler(dataset, 3, weights=WEIGHTS)
@@ -202,9 +176,7 @@ def test_what_is_refused(stores, tmp_path):
     for weights, message in (
         ([1, 2], "expected 3, one a store, found 2"),
         ([1, 2, 0], "expected a number above 0 for .*coqa.zarr, found 0"),
-        ([1, 2, float("nan")], "above 0"),
         ([1, None, 3], "expected a number above 0 for .*nq.zarr, found None"),
-        ("abc", "expected a number above 0 for .*squad.zarr, found 'a'"),
         ({"squad": 1, "nq": 1}, "expected one of each of squad, nq, coqa, found squad, nq"),
         ({**WEIGHTS, "hotpot": 1}, "found coqa, squad, nq, hotpot"),
     ):

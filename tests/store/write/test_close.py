@@ -1,11 +1,8 @@
 """`StoreWriter.close` commits, an exception does not; no row is lost without a word."""
 
 import os
-import subprocess
-import sys
 import warnings
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from faults import Faulty, full_disk
@@ -14,7 +11,6 @@ from store import Column, IncompleteError, Schema, SchemaError, StoreWriter, Tra
 from store.check.verify import verify_store
 
 SCHEMA = Schema({"x": Column("float64", axis="t", chunk_items=4, shard_items=8)})
-ROOT = Path(__file__).parents[3]
 
 
 def filling():
@@ -141,18 +137,6 @@ def test_a_writer_that_nobody_closes_says_what_is_lost(path):
     lost = "the writer was not closed; 1 row appended since the last commit is"
     with pytest.warns(RuntimeWarning, match=lost):
         append(StoreWriter.open(path), 3)
-    assert rows_in(path) == rows(0, 1, 2)
-
-
-def test_a_script_that_ends_without_closing_says_what_is_lost(path):
-    script = (
-        "import sys; from store import StoreWriter; writer = StoreWriter.open(sys.argv[1]); "
-        "[writer.append(f't{row}', {'x': [row] * 5}) for row in (3, 4)]"
-    )
-    command = [sys.executable, "-c", script, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "RuntimeWarning" in done.stderr
-    assert "not closed; 2 rows appended since the last commit are discarded" in done.stderr
     assert rows_in(path) == rows(0, 1, 2)
 
 

@@ -18,21 +18,6 @@ def python_handles_ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_signal_waits_until_the_block_ends():
-    done = []
-
-    def work():
-        with HeldSignals() as signals:
-            with signals.held():
-                os.kill(os.getpid(), signal.SIGINT)
-                done.append("the block")
-            done.append("after it")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done == ["the block"]
-
-
 def test_a_signal_between_blocks_comes_at_once():
     with HeldSignals() as signals:
         with signals.held():

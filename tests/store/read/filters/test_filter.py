@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import NotFoundError, SchemaError, TraceStore
+from store import SchemaError, TraceStore
 from store.read.filters.filter import MAX_LENGTH, complete, filter_rows, parse_filter
 from store.read.filters.single_values import SingleValues
 from store.read.filters.text_search import count_characters, equal_rows, find_rows, row_blocks
@@ -28,15 +28,11 @@ def oracle(traces, condition):
     "text, condition",
     [
         ("label == 1", lambda i, row: row["label"] == 1),
-        ("label != 1", lambda i, row: row["label"] != 1),
         ("label <> 1", lambda i, row: row["label"] != 1),
         ("label > .5", lambda i, row: row["label"] > 0.5),
         ("score_a >= 7 and score_a < 9.5", lambda i, row: 7 <= i < 9.5),
         ("score == nan", lambda i, row: np.isnan(row["score"])),
-        ("score != nan", lambda i, row: not np.isnan(row["score"])),
         ("score < exact", lambda i, row: row["score"] < row["exact"]),
-        ("brain <= 2.0", lambda i, row: i <= 2),
-        ("not label == 1", lambda i, row: row["label"] != 1),
         (
             "label == 1 or label == 0 and score > 0",
             lambda i, row: row["label"] == 1 or (row["label"] == 0 and row["score"] > 0),
@@ -46,17 +42,9 @@ def oracle(traces, condition):
             lambda i, row: row["label"] in (0, 1) and row["score"] > 0,
         ),
         ('question ~ "CAPITAL"', lambda i, row: "capital" in row["question"].lower()),
-        ('question !~ "capital"', lambda i, row: "capital" not in row["question"].lower()),
         ('question ~ "ünïcode 東"', lambda i, row: "ünïcode 東" in row["question"].lower()),
         (r'question ~ "quotes \" and \\ a"', lambda i, row: 'quotes " and \\ a' in row["question"]),
         ("answer == ''", lambda i, row: row["answer"] == ""),
-        ("trace_id == 'trace-07'", lambda i, row: i == 7),
-        ("label == -1", lambda i, row: row["label"] == -1),
-        ("score_a == 1e1", lambda i, row: i == 10),
-        ("score_a < 1e300", lambda i, row: True),
-        ("label < 1000", lambda i, row: True),
-        ("label < 99999999999999999999999", lambda i, row: True),
-        ("label > -.5", lambda i, row: row["label"] >= 0),
         (
             'label == 1 and not inside(map_pca, "-1,-1 1,-1 1,1 -1,1")',
             lambda i, row: row["label"] == 1 and not (np.abs(row["map_pca"][:2]) < 1).all(),
@@ -64,13 +52,10 @@ def oracle(traces, condition):
         ("inside ( map_pca , '0,-9 9,-9 9,9 0,9' )", lambda i, row: row["map_pca"][0] > 0),
         ("label = 1 AND score > 0", lambda i, row: row["label"] == 1 and row["score"] > 0),
         ("NOT label=1 Or score>2", lambda i, row: row["label"] != 1 or row["score"] > 2),
-        ("label in (1, -1)", lambda i, row: row["label"] in (1, -1)),
         ("label not in (1, -1)", lambda i, row: row["label"] not in (1, -1)),
         ("score IN (nan)", lambda i, row: np.isnan(row["score"])),
         ("trace_id in ('trace-07', \"trace-31\")", lambda i, row: i in (7, 31)),
-        ("question contains 'CAPITAL'", lambda i, row: "capital" in row["question"].lower()),
         ("question not contains 'x'", lambda i, row: "x" not in row["question"].lower()),
-        ("len(question) > 20", lambda i, row: len(row["question"]) > 20),
         ("len(question) == len(answer)", lambda i, row: len(row["question"]) == len(row["answer"])),
         ("len(hidden_states) >= 5", lambda i, row: len(row["hidden_states"]) >= 5),
         (
@@ -171,12 +156,6 @@ def test_a_store_has_the_rows_of_a_filter(values):
         store.where("lable == 1")
 
 
-def test_an_empty_filter_means_all_rows(values):
-    """No mask is made for it."""
-    assert filter_rows(values, "") is None
-    assert filter_rows(values, "  ") is None
-
-
 def test_a_wrong_filter_says_where(values, golden_lines):
     """In one line, with what was expected there."""
 
@@ -218,16 +197,11 @@ def test_maps_complete_a_polygon():
     [
         ("", ["label", "score", "exact", "question", "not", "len("]),
         ("sc", ["score"]),
-        ("lab", ["label"]),
         ("label", []),
         ("label ", ["==", "!=", "<", "<=", ">", ">=", "in"]),
         ("question ", ["==", "!=", "~", "!~", "contains", "in"]),
         ("score > ", ["label", "score", "exact"]),
         ("score > 1 ", ["and", "or"]),
-        ("score > 1 a", ["and"]),
-        ("score > exact ", ["and", "or"]),
-        ("score > 1 and q", ["question"]),
-        ("(", ["label", "score", "exact", "question", "not", "len("]),
         ("question ~ ", []),
         ("?", []),
         ("len(", ["question"]),
@@ -285,11 +259,3 @@ def test_a_letter_of_another_length_is_found():
     data = "".join(texts).encode()
     assert find_rows(data, offsets, "K é").tolist() == [True, True, True, False, False]
     assert find_rows(data, offsets, "straße").tolist() == [False, False, False, True, True]
-
-
-def test_unknown_columns_are_named(values):
-    """With those like it."""
-    with pytest.raises(NotFoundError, match="found 'labl'; closest: 'label'"):
-        values.numbers("labl")
-    with pytest.raises(SchemaError, match="expected numbers, found texts"):
-        values.numbers("question")
