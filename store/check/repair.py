@@ -16,7 +16,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,21 +71,21 @@ class Plan:
     """What a repair will do: rows to drop, with their ids (`UNREADABLE` for those that are damaged
     themselves), and columns to drop, so that their damage costs no row.
 
+    `others` are the stores that were searched; `restored` has their files that take the place of
+    damaged ones, by the path inside the store, and if there are some, a plan has nothing else.
     `by_column` has how many rows the damage of a column concerns; `hopeless` why nothing can be
-    done, if so; `restored` the files of other stores that take the place of damaged ones, by the
-    path inside the store. `unchecked` are paths of arrays that have lost checksums; `others` the
-    stores that were searched.
+    done, if so; `unchecked` the paths of arrays that have lost checksums.
     """
 
     report: Report
-    rows: list[int]
-    ids: list[str]
     columns: Sequence[str]
-    by_column: dict[str, int]
-    hopeless: str | None
-    restored: Mapping[str, Path]
-    unchecked: Collection[str]
     others: Sequence[TraceStore]
+    restored: Mapping[str, Path] = field(default_factory=dict)
+    rows: Sequence[int] = ()
+    ids: Sequence[str] = ()
+    by_column: Mapping[str, int] = field(default_factory=dict)
+    hopeless: str | None = None
+    unchecked: Collection[str] = ()
 
     @property
     def has_work(self) -> bool:
@@ -165,7 +165,7 @@ def plan_repair(
     others = tuple(others) if kept else ()
     restored = find_copies(store, kept, others)
     if restored:
-        return Plan(report, [], [], drop_columns, {}, None, restored, (), others)
+        return Plan(report, drop_columns, others, restored)
     lost = {array_of(problem.file) for problem in kept if problem.kind == "unverifiable"}
     unchecked = [
         array.layout.path
@@ -185,7 +185,7 @@ def plan_repair(
     except CorruptError as error:
         hopeless = str(error)
     ids = [_readable_id(store, row) for row in rows]
-    return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored, unchecked, others)
+    return Plan(report, drop_columns, others, {}, rows, ids, by_column, hopeless, unchecked)
 
 
 def _damaged_rows(
@@ -247,14 +247,20 @@ def repair_store(
     `progress` is called with the number of traces copied, if rows are dropped; `planned` with each
     plan that is made after files were taken. Raises LockedError if a writer is at work, or the
     store has changed since it was verified; SchemaError if nothing can be done, or the store of an
-    earlier repair is in the way.
+    earlier repair is in the way; CorruptError if the disk does not keep what is written.
     """
     root = Path(path).resolve()  # a link stays one
     while plan.restored:
+        taken = plan.restored
         with _mending(root, plan, files):
-            restore_files(root, plan.restored, files)
+            restore_files(root, taken, files)
         plan = plan_repair(root, drop_columns=plan.columns, others=plan.others)
         planned(plan)
+        for file in taken.keys() & plan.restored.keys():
+            raise CorruptError(
+                f"{root / file}: expected the bytes that were copied there, found it damaged "
+                "again; copy the store to another disk"
+            )
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)

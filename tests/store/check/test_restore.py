@@ -10,8 +10,8 @@ from faults import Quick, is_killed
 from oracle import ROWS, SCHEMA, write_store
 from small import refused
 
-from store import Column, Schema, TraceStore
-from store.check.repair import restore_files
+from store import Column, CorruptError, Schema, TraceStore
+from store.check.repair import plan_repair, repair_store, restore_files
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
@@ -77,6 +77,14 @@ def test_a_copy_that_is_damaged_is_not_taken(merged, tmp_path, capsys):
     assert content(tmp_path) == before
     assert main([*arguments, "--yes"]) == 0
     assert_store(merged.path, ROWS)
+
+
+def test_a_disk_that_damages_a_file_again_ends_the_repair(path, monkeypatch):
+    backup = TraceStore.open(shutil.copytree(path, path.with_name("b.zarr")))
+    flip(path / "label/c/0", 3)
+    monkeypatch.setattr("store.check.repair.restore_files", lambda *_: None)
+    with pytest.raises(CorruptError, match=r"label/c/0: .* damaged again; copy the store"):
+        repair_store(path, plan_repair(path, others=[backup]))
 
 
 def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):
