@@ -211,9 +211,10 @@ def test_a_writer_may_commit_while_chunks_are_read(path):
     with StoreWriter.open(path) as writer:
 
         def commit(done, total):
-            ((_, row),) = make_rows(SCHEMA, 1, seed=7)
-            writer.append(f"new {len(writer)}", row)
-            writer.merge_runs()
+            if len(writer) < 25:  # a few of the many steps
+                ((_, row),) = make_rows(SCHEMA, 1, seed=7)
+                writer.append(f"new {len(writer)}", row)
+                writer.merge_runs()
 
         assert verify_store(path, progress=commit).problems == []
         assert len(writer) > 17

@@ -388,6 +388,7 @@ def test_a_wrong_selection_fails_before_the_first_batch(small_path, make, select
         ({"shuffle": False}, "expected shuffle True, found False"),
         ({"order": 2}, "expected order 1, found 2"),
         ({"n_rows": 24}, "expected n_rows 23, found 24"),
+        ({"rows": "others"}, "expected rows 'all', found 'others'"),
         ({"store": "another"}, "expected store '.*', found 'another'"),  # with the same rows
     ],
 )

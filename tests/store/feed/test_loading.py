@@ -292,12 +292,6 @@ def test_taking_exactly_every_batch_moves_to_the_next_epoch(store_path):
     assert [batch.rows.tolist() for batch in loader] != first
 
 
-def test_a_state_of_other_rows_is_refused(store_path):
-    state = TraceLoader(store_path, rows=range(10)).state_dict()
-    with pytest.raises(ValueError, match="expected rows"):
-        TraceLoader(store_path, rows=range(10, 20)).load_state_dict(state)
-
-
 def test_no_columns_are_rows_alone(store_path):
     assert delivered(TraceLoader(store_path, [])) == list(range(40))
     with pytest.raises(TypeError, match="columns: expected a sequence of names"):

@@ -97,14 +97,6 @@ def test_batches_are_read_together_only_where_it_gains(path):
     assert batches_together(store, store.plan(["flag"]), 7, CACHE_BYTES, 0) == 1  # not compressed
 
 
-def test_rows_as_large_as_chunks_share_none(tmp_path):
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"y": SCHEMA.columns["x"]})) as writer:
-        for i in range(9):
-            writer.append(str(i), {"y": np.zeros((2 * CHUNK_ITEMS + i, 3), np.float32)})
-    store = TraceStore.open(tmp_path / "s.zarr")
-    assert batches_together(store, store.plan(), 2, 10**5, 500) == 1
-
-
 @pytest.mark.parametrize("required", [True, False])
 def test_cut_batches_pickle_their_rows_alone(path, required):
     """Copies and views have storages of their own extent, and begin where any array may."""
