@@ -55,7 +55,7 @@ def fetched_row_bytes(store: TraceStore, plan: ReadPlan) -> float:
         n_bytes = _part_bytes(store, plan, part)
         if n_bytes > SMALL_SHARE * whole:
             array = store.reader.column(part.name)
-            n_planes = sum(array.planes(select).size for select in part.selects)
+            n_planes = array.planes(part.select).size
             n_chunks = max(0.0, n_bytes / part.item_bytes - 1) / array.layout.chunk_items + 1
             n_bytes = max(n_bytes, n_chunks * n_planes * array.layout.chunk_bytes)
         total += n_bytes

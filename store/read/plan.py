@@ -10,10 +10,11 @@ import numpy as np
 from store.errors import NotFoundError
 from store.format.schema import Column, Schema
 from store.format.values import is_integer
+from store.read.arrays.read_options import ItemSlices, n_selected
 from store.read.token_choice import TokenChoice
 from store.traces.layers import LAYERS_AXIS, choose_layers, layer_numbers
 
-__all__ = ["ColumnPart", "ReadPlan", "RowRanges", "Select", "Span", "plan_read", "runs"]
+__all__ = ["ColumnPart", "ReadPlan", "RowRanges", "Select", "Span", "plan_read"]
 __all__ += ["as_span", "check_ranges", "slice_ranges"]
 
 
@@ -62,14 +63,12 @@ class Span(NamedTuple):
 
 
 class ColumnPart(NamedTuple):
-    """What is read of one column: a slice for each item axis (empty: whole items). Layers at uneven
-    distances are several such selections, whose items are joined along the item axis `joined`."""
+    """What is read of one column, and of its items."""
 
     name: str
     column: Column
     span: Span
-    selects: tuple[tuple[slice, ...], ...] = ((),)
-    joined: int = 0
+    select: ItemSlices = ()
 
     def row_bytes(self, mean_items: float) -> float:
         """Bytes that are read of a row that has so many items."""
@@ -84,12 +83,8 @@ class ColumnPart(NamedTuple):
     @property
     def item_bytes(self) -> float:
         """Bytes that are read of an item."""
-        shape = self.column.item_shape
-        shares = (
-            math.prod(len(range(n)[part]) / n for part, n in zip(select, shape, strict=False))
-            for select in self.selects
-        )
-        return self.column.item_bytes * sum(shares)
+        sizes = zip(self.select, self.column.item_shape, strict=False)
+        return self.column.item_bytes * math.prod(n_selected(part, n) / n for part, n in sizes)
 
 
 class ReadPlan(NamedTuple):
@@ -154,28 +149,23 @@ def _part(
         span = as_span(select.pop(column.axis), column.axis, where)
     if not select:
         return ColumnPart(name, column, span)
-    selects: list[tuple[slice, ...]] = [()]
-    joined = 0
-    for i, (key, size) in enumerate(zip(column.axis_names, column.item_shape, strict=True)):
+    parts: list[slice | np.ndarray] = []
+    for key, size in zip(column.axis_names, column.item_shape, strict=True):
         wanted = select.get(key, slice(None))
-        parts = [wanted]
         if isinstance(wanted, str) and key == LAYERS_AXIS:
-            parts = runs(choose_layers(wanted, layer_numbers(provenance, size), where))
-            joined = i
-        slices = [_as_slice(part, size, f"{where}, axis {key!r}") for part in parts]
-        selects = [(*select, part) for select in selects for part in slices]
-    return ColumnPart(name, column, span, tuple(selects), joined)
+            parts.append(_positions(choose_layers(wanted, layer_numbers(provenance, size), where)))
+        else:
+            parts.append(_as_slice(wanted, size, f"{where}, axis {key!r}"))
+    return ColumnPart(name, column, span, tuple(parts))
 
 
-def runs(positions: Sequence[int]) -> list[AxisPart]:
-    """The fewest slices, found from the left, that hold these rising positions and no others."""
-    first, *rest = positions
-    step = rest[0] - first if rest else 1
-    n = 1
-    while n < len(positions) and positions[n] == first + n * step:
-        n += 1
-    run = slice(first, positions[n - 1] + 1, step)
-    return [run, *(runs(positions[n:]) if n < len(positions) else [])]
+def _positions(rising: list[int]) -> slice | np.ndarray:
+    """Positions as a slice, which takes no copy of items, if they are at equal distances."""
+    first = rising[0]
+    last = rising[-1]
+    step = rising[1] - first if len(rising) > 1 else 1
+    is_even = rising == list(range(first, last + 1, step))
+    return slice(first, last + 1, step) if is_even else np.array(rising)
 
 
 def check_ranges(spans: Sequence[Span], n_rows: int, where: str) -> None:

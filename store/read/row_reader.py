@@ -120,18 +120,18 @@ class RowReader:
             array = self.column(part.name)
             if part.name in located.places:
                 own = self._timed(options, axis)
-                read = partial(array.read_located, located.places[part.name], options=own)
+                read = partial(array.read_located, located.places[part.name], part.select, own)
             else:
                 tokens = located.tokens
                 numbers = located.rows if axis is None or tokens is None else tokens.items
-                read = partial(array.take, numbers, options=options)
+                read = partial(array.take, numbers, part.select, options)
             try:
-                items = list(map(read, part.selects))
+                items = read()
             except CorruptError as error:
                 raise self.explain(error, axis) from error
             with self._count:
-                self.n_bytes_read += sum(one.nbytes for one in items)
-            values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
+                self.n_bytes_read += items.nbytes
+            values[part.name] = _packed(part, items, located.offsets.get(part.span))
         positions = None if located.tokens is None else located.tokens.positions
         batch = Batch(located.rows, values, positions)
         return batch if arrays == "numpy" else as_torch(batch)
@@ -189,8 +189,7 @@ class RowReader:
         ranges = find_rows(plan, rows, self.offsets).ranges
         for part in plan.parts:
             times = self._timed(schedule, part.span.axis)
-            for select in part.selects:
-                self.column(part.name).advise(*ranges[part.span], select, times)
+            self.column(part.name).advise(*ranges[part.span], part.select, times)
 
     def is_here(self, plan: ReadPlan) -> bool:
         """Whether all chunks of what a plan reads are on this machine."""
@@ -201,7 +200,7 @@ class RowReader:
         ranges = find_rows(plan, rows, self.offsets).ranges
         arrays = ((self.column(part.name), part) for part in plan.parts)
         return any(
-            array.reads_files(*array.places(*ranges[part.span]), part.selects[0])
+            array.reads_files(*array.places(*ranges[part.span]), part.select)
             for array, part in arrays
         )
 
@@ -258,12 +257,9 @@ class RowReader:
 
 
 def _packed(
-    part: ColumnPart, read: list[np.ndarray], cuts: np.ndarray | None, options: ReadOptions
+    part: ColumnPart, items: np.ndarray, cuts: np.ndarray | None
 ) -> "ColumnValues | np.ndarray":
-    """The items that were read of a column, joined, or texts."""
-    items = read[0]
-    if len(read) > 1:
-        items = options.place(np.concatenate(read, axis=part.joined + 1))
+    """The items that were read of a column, as a batch holds them."""
     if part.column.is_text and cuts is not None:
         return decode_texts(items, cuts, f"column {part.name!r}")
     values = as_numbers(items, part.column.dtype)

@@ -13,7 +13,14 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.item_location import Located, locate, next_use_of_places
-from store.read.arrays.read_options import DEFAULT, UNSCHEDULED, ItemSlices, ReadOptions, Schedule
+from store.read.arrays.read_options import (
+    DEFAULT,
+    UNSCHEDULED,
+    ItemSlices,
+    ReadOptions,
+    Schedule,
+    n_selected,
+)
 
 __all__ = ["Array"]
 
@@ -87,7 +94,7 @@ class Array:
         shape = self.layout.item_shape
         if not select:
             return shape
-        return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True))
+        return tuple(map(n_selected, select, shape))
 
     def planes(self, select: ItemSlices) -> np.ndarray:
         """The numbers of the selected planes, in the shape of the selected part of their grid."""

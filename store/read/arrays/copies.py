@@ -122,21 +122,21 @@ def gather_into(
 
 
 def selected_runs(
-    shape: tuple[int, ...], select: tuple[slice, ...], n_bytes: int
+    shape: tuple[int, ...], select: tuple[slice | np.ndarray, ...], n_bytes: int
 ) -> tuple[np.ndarray, int]:
     """Where the runs of bytes of a part of an item begin, int64 `(n_runs,)`, and their length.
 
-    There is a slice for each axis; a number has `n_bytes`.
+    There is a part for each axis; a number has `n_bytes`.
     """
     firsts = np.zeros(1, np.int64)
     width = stride = n_bytes
     for n, part in reversed([*zip(shape, select, strict=True)]):
-        chosen = range(n)[part]
-        if width == stride and chosen.step == 1:
-            firsts = firsts + chosen.start * stride
+        chosen = np.arange(n)[part]
+        if width == stride and chosen[-1] - chosen[0] == len(chosen) - 1:
+            firsts = firsts + chosen[0] * stride
             width *= len(chosen)
         else:
-            firsts = (np.array(chosen)[:, None] * stride + firsts).reshape(-1)
+            firsts = (chosen[:, None] * stride + firsts).reshape(-1)
         stride *= n
     return firsts, width
 

@@ -83,9 +83,10 @@ class RawArray(FileArray[RawShard]):
             self._check(places, places + 1, select, options)
         n_bytes = len(places) * len(runs) * width
         is_small = n_bytes < SHARED_BYTES and layout.n_planes == 1
-        if is_small and self.array.n_shards == 1:
-            index: tuple[np.ndarray | slice, ...] = (places, *select)
-            return options.place(self.shard(0).items[index])
+        # positions among the parts would be paired with the places
+        has_slices = all(isinstance(part, slice) for part in select)
+        if is_small and has_slices and self.array.n_shards == 1:
+            return options.place(self.shard(0).items[places, *select])
         shards = places // layout.shard_items
         maps, _ = self._maps_with(shards)
         firsts = maps.bases[shards] + places * layout.plane_item_bytes

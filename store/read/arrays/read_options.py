@@ -19,6 +19,7 @@ __all__ = [
     "ReadOptions",
     "Schedule",
     "Threads",
+    "n_selected",
 ]
 
 
@@ -77,8 +78,13 @@ def _cut(items: list, n: int) -> list[list]:
 
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-ItemSlices = tuple[slice, ...]
-"""A slice for each item axis; empty: whole items."""
+ItemSlices = tuple[slice | np.ndarray, ...]
+"""A slice for each item axis, or of one of them rising positions; empty: whole items."""
+
+
+def n_selected(part: slice | np.ndarray, n: int) -> int:
+    """How much of an axis of length n a part has."""
+    return len(range(n)[part]) if isinstance(part, slice) else len(part)
 
 
 class ReadOptions(NamedTuple):
