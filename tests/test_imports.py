@@ -57,7 +57,7 @@ ALLOWED = {  # library -> where in store/ it may be imported
     },
     "zarr": {"store.format.zarr_json"},
     "obstore": {"store.remote.objects.obstore_client"},
-    "pandas": {"store.read.batches.data_frames"},
+    "pandas": {"store.read.batches.tabular"},
     "ray": {"store.launch.on_ray"},
     "distributed": {"store.launch.on_dask"},
     "umap": {"store.transform.project"},

@@ -8,7 +8,7 @@ same rows. torch is imported when the first tensor is asked for.
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from store.format.values import is_integer, without_bfloat16
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.read_options import ReadOptions
 from store.read.batches.batch import Batch
-from store.read.batches.data_frames import TableSource, Tabular
-from store.read.batches.summary import column_lines, column_shape
+from store.read.batches.tabular import Tabular, Values, choose_single, column_lines, shape_text
 from store.read.batches.tensors import as_tensor, check_arrays
 from store.read.filters.filter import filter_rows
 from store.read.filters.single_values import SingleValues
@@ -363,19 +362,12 @@ class TraceStore(Tabular):
         if not self.schema.column(name, self.location).is_text:
             raise SchemaError(f"{self.location}, column {name!r}: expected texts, found numbers")
 
-    def _table_source(self, columns: Sequence[str] | None) -> TableSource:
+    def _table(self, columns: Sequence[str] | None) -> list[tuple[str, Values]]:
         for name in columns or ():
             self.schema.column(name, self.location)  # raises
-        has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
-        ids = self.column_array(TRACE_ID)
-        return TableSource(has_one_value, self.column_array, TRACE_ID, ids, self.path)
-
-    def __array__(self, *arguments: object, **options: object) -> NoReturn:
-        """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
-        raise TypeError(
-            f"{self.location}: a store is no array; use to_pandas() or to_arrow() for its scalars "
-            "and texts, column(name) for one column"
-        )
+        single = (name for name, column in self.schema.stored.items() if column.is_single)
+        names = [TRACE_ID, *choose_single(columns, single, self.path)]
+        return [(name, self.column_array(name)) for name in names]
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
@@ -406,8 +398,7 @@ class TraceStore(Tabular):
         return type(self), (self.source, self.manifest, self.cache_bytes, self.check)
 
     def __repr__(self) -> str:
-        head = f"TraceStore({self.location!r}): {len(self):,} rows"
-        return "\n".join([head, *column_lines(self._described())])
+        return column_lines(f"TraceStore({self.location!r}): {len(self):,} rows", self._described())
 
     def view(
         self,
@@ -445,9 +436,15 @@ class TraceStore(Tabular):
         return store_html(f"{self.location}: {len(self):,} rows", self._described())
 
     def _described(self) -> dict[str, tuple[str, str]]:
-        """Column -> dtype and shape."""
-        columns = self.schema.columns.items()
-        return {name: (column.dtype, column_shape(column, len(self))) for name, column in columns}
+        """Column -> dtype and shape, which texts have none of."""
+        shown = {}
+        for name, column in self.schema.columns.items():
+            shape = ""
+            if not column.is_text:
+                first = column.axis or len(self)
+                shape = shape_text(first, column.item_shape, column.axis_names)
+            shown[name] = (column.dtype, shape)
+        return shown
 
 
 def _whole_number(cache_bytes: object) -> int:

@@ -5,15 +5,20 @@ never imported, and numbers of bfloat16 are of ml_dtypes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID
 from store.format.values import without_bfloat16
-from store.read.batches.data_frames import TableSource, Tabular
-from store.read.batches.summary import column_lines, shape_text
+from store.read.batches.tabular import (
+    Tabular,
+    Values,
+    choose_single,
+    column_lines,
+    shape_text,
+)
 from store.read.batches.tensors import (
     Change,
     ColumnValues,
@@ -207,24 +212,20 @@ class Batch(Tabular):
         padded[mask] = values
         return padded, mask
 
-    def _table_source(self, columns: Sequence[str] | None) -> TableSource:
+    def _table(self, columns: Sequence[str] | None) -> list[tuple[str, Values]]:
         for name in columns or ():
             self[name]  # raises
-        has_one_value = {name: _is_single(values) for name, values in self.columns.items()}
-        index_name = TRACE_ID if TRACE_ID in self.columns else "row"
-        index = self.texts(TRACE_ID) if TRACE_ID in self.columns else as_array(self.rows)
-        return TableSource(has_one_value, self._cells, index_name, index, "batch")
+        single = (name for name, values in self.columns.items() if _is_single(values))
+        names = choose_single(columns, single, "batch")
+        if TRACE_ID in self.columns:
+            index: tuple[str, Values] = (TRACE_ID, self.texts(TRACE_ID))
+        else:
+            index = ("row", as_array(self.rows))
+        return [index, *((name, self._values(name)) for name in names)]
 
-    def _cells(self, name: str) -> np.ndarray | list[str]:
+    def _values(self, name: str) -> Values:
         values = self[name]
         return values if isinstance(values, list) else self.numbers(name)
-
-    def __array__(self, *arguments: object, **options: object) -> NoReturn:
-        """Refused: `pandas.DataFrame(batch)` would hold tensors as objects, not as numbers."""
-        raise TypeError(
-            "a batch is no array: use batch.to_pandas() or to_arrow() for scalars and texts, "
-            "batch[name] for one column"
-        )
 
     def to(self, device: "torch.device | str", non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on a device; `rows` and strings stay."""
@@ -241,7 +242,7 @@ class Batch(Tabular):
 
     def __repr__(self) -> str:
         described = {name: _describe(values) for name, values in self.columns.items()}
-        return "\n".join([f"Batch: {len(self):,} rows", *column_lines(described)])
+        return column_lines(f"Batch: {len(self):,} rows", described)
 
 
 def _check_alike(name: str, rows: Sequence[Row]) -> None:

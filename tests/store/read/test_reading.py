@@ -332,19 +332,6 @@ def test_a_batch_shows_its_columns(store):
     )
 
 
-@pytest.mark.parametrize(
-    "n, last",
-    [(0, None), (11, "  c10  int8  (0,)"), (12, "  … and 2 more"), (99, "  … and 89 more")],
-)
-def test_of_many_columns_the_first_are_shown(tmp_path, n, last):
-    StoreWriter.create(
-        tmp_path / "s.zarr", Schema({f"c{i}": Column("int8") for i in range(n)})
-    ).close()
-    lines = repr(TraceStore.open(tmp_path / "s.zarr")).splitlines()
-    assert len(lines) == min(n, 11) + 1
-    assert last is None or lines[-1] == last
-
-
 def test_positions_in_a_batch_count_from_the_end(store):
     batch = store.read([3, 4, 5])
     assert [batch[i].number for i in (-3, -2, -1, 0, 1, 2)] == [3, 4, 5, 3, 4, 5]
@@ -356,111 +343,90 @@ def test_positions_in_a_batch_count_from_the_end(store):
 
 
 def test_batches_stores_and_ragged_columns_are_no_arrays(store):
-    """NumPy and pandas would make something of them that looks right."""
+    """NumPy and pandas would make something of them that looks right: no two labels equal, no
+    mean."""
     batch = store.read([3, 4])
-    for thing, message in (
-        (batch, r"batch.to_pandas\(\) or to_arrow\(\)"),
-        (store, r"to_pandas\(\) or to_arrow\(\)"),
-        (batch["tokens"], r"\.values and \.offsets"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            np.asarray(thing)
-
-
-def test_pandas_refuses_a_batch_with_what_to_use(store):
-    """It would make objects of the tensors: no two labels equal, no mean."""
-    pandas = pytest.importorskip("pandas")
-    batch = store.read([3, 4])
+    with pytest.raises(TypeError, match=r"\.values and \.offsets"):
+        np.asarray(batch["tokens"])
     for thing in (batch, store):
-        with pytest.raises(TypeError, match=r"to_pandas\(\)"):
+        with pytest.raises(TypeError, match=r"to_pandas\(\) or to_arrow\(\)"):
+            np.asarray(thing)
+    pandas = pytest.importorskip("pandas")
+    for thing in (batch, store):
+        with pytest.raises(TypeError, match=r"to_pandas\(\) or to_arrow\(\)"):
             pandas.DataFrame(thing)
-    with pytest.raises((TypeError, ValueError)):
-        pandas.DataFrame(dict(batch))
 
 
-def test_a_store_as_a_data_frame(store):
-    """Scalars and texts, each with its dtype, by trace id."""
-    pytest.importorskip("pandas")
-    frame = store.to_pandas()
-    assert list(frame.columns) == ["label", "flag", "question"]
-    assert (frame.index.name, frame.index.tolist()) == ("trace_id", IDS)
-    assert (str(frame["label"].dtype), str(frame["flag"].dtype)) == ("int8", "bool")
-    assert frame["question"].tolist() == [row["question"] for _, row in ROWS]
-    assert frame.loc[IDS[3], "label"] == ROWS[3][1]["label"]
-    assert list(store.to_pandas(["question", "trace_id"]).columns) == ["question"]
-    assert store.to_pandas([]).shape == (N, 0)
+def converted(thing, kind, columns=None):
+    """The index and the columns, with their dtypes by name, of either table; both have the same."""
+    pytest.importorskip(kind, reason=f"{kind} is not installed")
+    if kind == "pandas":
+        frame = thing.to_pandas(columns)
+        assert frame.index.name not in frame.columns
+        frame = frame.reset_index()
+        return {name: (str(frame[name].dtype), frame[name].tolist()) for name in frame}
+    table = thing.to_arrow(columns)
+    assert not any(column.null_count for column in table.columns)  # NaN is a number
+    kinds = {"string": "object", "large_string": "object", "halffloat": "float16"}
+    kinds |= {"float": "float32", "double": "float64"}
+    return {
+        name: (kinds.get(str(column.type), str(column.type)), column.to_pylist())
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
 
 
-def test_a_batch_as_a_data_frame(store):
-    """By trace id if that was read, else by row number."""
-    pytest.importorskip("pandas")
-    frame = store.read([3, -1]).to_pandas()
-    assert list(frame.columns) == ["label", "flag", "question"]
-    assert (frame.index.name, frame.index.tolist()) == ("row", [3, 16])
-    frame = store.read([3, -1], ["trace_id", "label", "tokens"]).to_pandas()
-    assert list(frame.columns) == ["label"]
-    assert (frame.index.name, frame.index.tolist()) == ("trace_id", [IDS[3], IDS[16]])
-    assert frame["label"].tolist() == [ROWS[3][1]["label"], ROWS[16][1]["label"]]
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_scalars_and_texts_as_a_table(store, kind):
+    """Each with its dtype, by trace id; of a batch without them by row number."""
+    table = converted(store, kind)
+    assert list(table) == ["trace_id", "label", "flag", "question"]
+    assert table["trace_id"][1] == IDS
+    assert table["label"] == ("int8", [row["label"] for _, row in ROWS])
+    assert table["flag"][0] == "bool"
+    assert table["question"][1] == [row["question"] for _, row in ROWS]
+    assert list(converted(store, kind, ["question", "trace_id"])) == ["trace_id", "question"]
+    assert list(converted(store, kind, [])) == ["trace_id"]
+    table = converted(store.read([3, -1]), kind)
+    assert list(table) == ["row", "label", "flag", "question"]
+    assert table["row"] == ("int64", [3, 16])
+    table = converted(store.read([3, -1], ["trace_id", "label", "tokens"]), kind)
+    assert list(table) == ["trace_id", "label"]
+    assert [values for _, values in table.values()] == [
+        [IDS[3], IDS[16]],
+        [ROWS[3][1]["label"], ROWS[16][1]["label"]],
+    ]
 
 
-def test_a_store_as_an_arrow_table(store):
-    """Scalars and texts, each with its dtype, behind the trace ids."""
+def test_texts_of_an_arrow_table_may_be_large(store):
+    """Also of a batch of no rows, which keeps its types."""
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = store.to_arrow()
-    assert table.column_names == ["trace_id", "label", "flag", "question"]
-    assert table["trace_id"].to_pylist() == IDS
-    assert table.schema.types[1:] == [pyarrow.int8(), pyarrow.bool_(), pyarrow.large_string()]
-    assert table["question"].to_pylist() == [row["question"] for _, row in ROWS]
-    assert table["label"].to_pylist() == [row["label"] for _, row in ROWS]
-    assert store.to_arrow(["question", "trace_id"]).column_names == ["trace_id", "question"]
-    assert store.to_arrow([]).shape == (N, 1)
-
-
-def test_a_batch_as_an_arrow_table(store):
-    """By trace id if that was read, else by row number; a batch of no rows keeps its types."""
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = store.read([3, -1]).to_arrow()
-    assert table["row"].to_pylist() == [3, 16]
-    assert table["label"].to_pylist() == [ROWS[3][1]["label"], ROWS[16][1]["label"]]
     table = store.read([], ["trace_id", "question"]).to_arrow()
     assert table.schema.types == [pyarrow.large_string()] * 2
 
 
-def test_numbers_of_every_float_in_an_arrow_table():
-    """NaN is a number, not a null."""
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    floats = {"float16": "halffloat", "bfloat16": "float", "float32": "float", "float64": "double"}
-    columns = {name: torch.tensor([1.5, float("nan")]).to(getattr(torch, name)) for name in floats}
-    table = Batch(torch.arange(2), columns).to_arrow()
-    assert [str(kind) for kind in table.schema.types] == ["int64", *floats.values()]
-    for name in floats:
-        assert table[name].null_count == 0
-        assert table[name][0].as_py() == 1.5
-        assert np.isnan(table[name][1].as_py())
-    assert isinstance(table, pyarrow.Table)
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_numbers_of_every_float_in_a_table(kind):
+    """bfloat16 as float32; the table is a copy."""
+    wide = {name: name for name in ("float16", "float32", "float64")} | {"bfloat16": "float32"}
+    columns = {name: torch.tensor([1.5, float("nan")]).to(getattr(torch, name)) for name in wide}
+    batch = Batch(torch.arange(2), columns)
+    table = converted(batch, kind)
+    for name, dtype in wide.items():
+        assert table[name][0] == dtype
+        assert table[name][1][0] == 1.5
+        assert np.isnan(table[name][1][1])
+    made = batch.to_pandas() if kind == "pandas" else batch.to_arrow()
+    columns["float32"].zero_()
+    assert made["float32"].to_numpy()[0] == 1.5
 
 
-def test_bfloat16_becomes_float32_in_a_data_frame():
-    pytest.importorskip("pandas")
-    values = torch.tensor([1.5, float("nan"), -3.0], dtype=torch.bfloat16)
-    frame = Batch(torch.arange(3), {"score": values}).to_pandas()
-    assert str(frame["score"].dtype) == "float32"
-    assert frame["score"].tolist()[::2] == [1.5, -3.0]
-    frame["score"] = 0.0
-    assert values[0] == 1.5
-
-
-def test_columns_with_arrays_are_refused_for_a_data_frame(store):
+def test_columns_with_arrays_are_refused_for_a_table(store):
     batch = store.read([0])
     for thing in (store, batch):
-        for name in ("tokens", "states", "hidden_states"):
-            with pytest.raises(
-                SchemaError, match=f"column '{name}': a DataFrame has one number or one text a row"
-            ):
-                thing.to_pandas([name])
-            with pytest.raises(SchemaError, match=f"column '{name}': a table has one number"):
-                thing.to_arrow([name])
         for convert in (thing.to_pandas, thing.to_arrow):
+            for name in ("tokens", "states", "hidden_states"):
+                with pytest.raises(SchemaError, match=f"column '{name}': a table has one number"):
+                    convert([name])
             with pytest.raises(NotFoundError, match="closest: 'label'"):
                 convert(["lable"])
 
@@ -468,10 +434,9 @@ def test_columns_with_arrays_are_refused_for_a_data_frame(store):
 @pytest.mark.parametrize("package, convert", [("pandas", "to_pandas"), ("pyarrow", "to_arrow")])
 def test_without_a_package_one_line_says_what_to_install(store, monkeypatch, package, convert):
     monkeypatch.setitem(sys.modules, package, None)
-    expected = f"^{convert}: the package {package} is not installed; run pip install {package}$"
-    for thing in (store, store.read([0])):
-        with pytest.raises(NotFoundError, match=expected):
-            getattr(thing, convert)()
+    expected = rf"^{convert}: the package {package} is not installed; run .*\[frames\]"
+    with pytest.raises(NotFoundError, match=expected):
+        getattr(store, convert)()
 
 
 def test_a_ragged_pair_still_unpacks(store):
