@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from store.read.batches.batch import Batch, Row
     from store.read.batches.tensors import Ragged
     from store.read.plan import RowRanges
-    from store.read.store import TraceStore
-    from store.read.trace import Trace
+    from store.read.store import Trace, TraceStore
     from store.write.writer import StoreWriter
 
 __all__ = [
@@ -73,7 +72,7 @@ _WHERE = {
     "Schema": "store.format.schema",
     "StoreWriter": "store.write.writer",
     "TokenLoader": "store.feed.token_loader",
-    "Trace": "store.read.trace",
+    "Trace": "store.read.store",
     "TraceDataset": "store.feed.dataset",
     "TraceLoader": "store.feed.loader",
     "TraceStore": "store.read.store",

@@ -9,8 +9,7 @@ import numpy as np
 from store.cli import shared_options
 from store.cli.arguments import names
 from store.cli.command import Command, argument, flag, option
-from store.read.store import TraceStore
-from store.read.trace import Trace
+from store.read.store import Trace, TraceStore
 from store.reports import say
 
 __all__ = ["Get"]

@@ -21,8 +21,7 @@ from store.importers.damage import DAMAGE, one_line
 from store.importers.files import SAFETENSORS
 from store.importers.source import Row
 from store.labels.rule import UNLABELLED, label_scores
-from store.read.store import TraceStore
-from store.read.trace import Trace
+from store.read.store import Trace, TraceStore
 from store.sources.questions.question import find_first
 from store.text_records import LineError, name_file, read_json_lines, refuse
 from store.traces.columns import TRACE_COLUMNS

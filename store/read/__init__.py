@@ -2,7 +2,7 @@
 
 A read goes down this list, and its batch comes back up:
 
-- `store` is what a user opens and asks; `trace` its rows and ids, `questions` its questions.
+- `store` is what a user opens and asks; `trace_ids` its ids, `questions` its questions.
 - `row_keys` makes row numbers of what a user names, `plan` checks columns and selections once.
 - `row_reader` finds the rows, announces them to the kernel, reads them.
 - `row_location` says which items a row has, `token_choice` which token has a number.

@@ -16,6 +16,7 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.ranges import join_ranges, packed_offsets
 from store.format.schema import Schema
 from store.format.values import decode_texts
 from store.read.arrays.array import Array
@@ -61,6 +62,9 @@ class RowReader:
         self._looked_at = (0, False)
         self.n_bytes_read = 0  # of items, decoded, that reads of rows asked for in this process
         self._forget()
+
+    def __reduce__(self) -> tuple:
+        return RowReader, (self.source, self.manifest, self.cache_bytes, self.check)
 
     def _forget(self) -> None:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
@@ -155,6 +159,18 @@ class RowReader:
         if column.dtype == "bfloat16" and value.ndim:
             return as_tensor(value.copy())
         return value
+
+    def text_items(
+        self, name: str, rows: np.ndarray, n_bytes: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes of a utf8 column in some rows, or the first of each, uint8 `(n_bytes,)`, and
+        their offsets, int64 `(n_rows + 1,)`."""
+        starts, stops = self.offsets(name).item_ranges(rows)
+        if n_bytes is not None:
+            stops = np.minimum(stops, starts + n_bytes)
+        with self.explained(name):
+            items = self.column(name).read_ranges(*join_ranges(starts, stops))
+        return items, packed_offsets(starts, stops)
 
     def whole_column(self, name: str) -> np.ndarray | list[str]:
         """A fixed or utf8 column of all rows: a view of the file where one shard holds it."""

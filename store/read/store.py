@@ -5,7 +5,7 @@ store pickles as its directory and its manifest, never an array, so that a worke
 same rows. torch is imported when the first tensor is asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -14,7 +14,6 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.manifest import Manifest
-from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID
 from store.format.values import is_integer, without_bfloat16
 from store.read.arrays.chunk_cache import ChunkCache
@@ -28,16 +27,54 @@ from store.read.plan import ReadPlan, Select, check_ranges, plan_read
 from store.read.row_keys import ManyRows, Rows, is_many, row_numbers
 from store.read.row_reader import RowReader
 from store.read.source import MirrorLike, StoreSource, address_of, open_source
-from store.read.trace import Trace, TraceIds
+from store.read.trace_ids import TraceIds
 from store.traces.layers import LAYERS_AXIS, layer_numbers
-from store.traces.notebook import store_html
+from store.traces.notebook import store_html, trace_html
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Rows", "TraceStore"]
+__all__ = ["Rows", "Trace", "TraceStore"]
 
 PAGE = "store.view.export"  # knows stores, and is known to them by name only
+
+
+class Trace(Mapping[str, "np.ndarray | torch.Tensor | str"]):
+    """One row, read when asked for: `trace[column]`.
+
+    A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a
+    utf8 column a string. Arrays are read-only; where one shard holds the row they are views of the
+    mapped file, no copy. NumPy has no bfloat16: an array of it comes as a torch tensor (a copy), a
+    scalar as one of ml_dtypes.
+    """
+
+    def __init__(self, store: "TraceStore", row: int) -> None:
+        self.store = store
+        self.row = row
+
+    @property
+    def id(self) -> str:
+        return self.store.ids[self.row]
+
+    def __getitem__(self, name: str) -> "np.ndarray | torch.Tensor | str":
+        return self.store.read_value(name, self.row)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.store.schema.stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.store.schema.columns)
+
+    def __len__(self) -> int:
+        return len(self.store.schema.columns)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.id!r}, row {self.row} of {self.store.location!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its numbers, and its tokens shaded by their log-probabilities."""
+        title = f"{self.id}, row {self.row} of {self.store.location}"
+        return trace_html(title, self, self.store.schema.columns)
 
 
 class TraceStore(Tabular):
@@ -190,7 +227,7 @@ class TraceStore(Tabular):
     @property
     def ids(self) -> TraceIds:
         """The trace ids, by row; reads what is asked for."""
-        return TraceIds(self)
+        return TraceIds(self.reader)
 
     def row_of(self, trace_id: str) -> int:
         """The row of a trace; time does not grow with the number of rows.
@@ -320,47 +357,26 @@ class TraceStore(Tabular):
         chosen = filter_rows(SingleValues(self), filter)
         return np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
 
-    def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]:
-        """A utf8 column of the rows `start` to `stop`, not decoded, to be searched.
+    def text_bytes(
+        self, name: str, rows: Rows, n_bytes: int | None = None
+    ) -> tuple[bytes, np.ndarray]:
+        """A utf8 column in some rows, not decoded; with `n_bytes` only so much of each text.
 
         Returns
         -------
         data, offsets
-            The texts in UTF-8, one after the other, and int64 `(stop - start + 1,)`: the text of
-            row `start + i` is `data[offsets[i] : offsets[i + 1]]`.
+            The texts in UTF-8, one after the other, and int64 `(n + 1,)`: that of the i-th row is
+            `data[offsets[i] : offsets[i + 1]]`. Its last character may be cut.
 
         Raises
         ------
         NotFoundError, SchemaError, IndexError
             There is no such column; it holds no texts; a row is out of range.
         """
-        self._check_text(name)
-        self.check_rows(np.arange(start, stop))
-        offsets = self.reader.offsets(name).cuts(start, stop)
-        first, last = offsets[[0, -1]].tolist()
-        with self.reader.explained(name):
-            items = self.reader.column(name).read(first, last)
-        return items.tobytes(), offsets - first
-
-    def text_starts(self, name: str, rows: Rows, n_bytes: int) -> tuple[bytes, np.ndarray]:
-        """The first bytes of a utf8 column in some rows; what follows is not read.
-
-        Returns
-        -------
-        data, offsets
-            At most `n_bytes` of each text, not decoded: the last character may be cut; and int64
-            `(n_rows + 1,)`, as those of `text_bytes`, which raises the same errors.
-        """
-        self._check_text(name)
-        starts, stops = self.reader.offsets(name).item_ranges(self.check_rows(rows))
-        stops = np.minimum(stops, starts + n_bytes)
-        with self.reader.explained(name):
-            items = self.reader.column(name).read_ranges(starts, stops)
-        return items.tobytes(), packed_offsets(starts, stops)
-
-    def _check_text(self, name: str) -> None:
         if not self.schema.column(name, self.location).is_text:
             raise SchemaError(f"{self.location}, column {name!r}: expected texts, found numbers")
+        items, offsets = self.reader.text_items(name, self.check_rows(rows), n_bytes)
+        return items.tobytes(), offsets
 
     def _table(self, columns: Sequence[str] | None) -> list[tuple[str, Values]]:
         for name in columns or ():

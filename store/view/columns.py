@@ -63,7 +63,7 @@ class Table(SingleValues):
 
     def _cells(self, name: str, rows: np.ndarray) -> list:
         if self.kind(name) == "text":
-            data, offsets = self.store.text_starts(name, rows, UTF8_BYTES * CELL_CHARACTERS)
+            data, offsets = self.store.text_bytes(name, rows, UTF8_BYTES * CELL_CHARACTERS)
             parts = [data[start:stop] for start, stop in pairwise(offsets.tolist())]
             # the last character may be cut
             return [part.decode("utf-8", "ignore")[:CELL_CHARACTERS] for part in parts]

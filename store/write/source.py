@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from store.format.schema import Schema
-from store.read.store import TraceStore
-from store.read.trace import Trace
+from store.read.store import Trace, TraceStore
 from store.write.blocks import Columns
 
 __all__ = ["BlockSource", "CopySource", "Progress", "Source"]

@@ -54,7 +54,7 @@ class Store(Protocol):
 
     def offsets(self, axis: str) -> np.ndarray: ...
 
-    def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]: ...
+    def text_bytes(self, name: str, rows: slice) -> tuple[bytes, np.ndarray]: ...
 
 
 class SingleValues:
@@ -146,7 +146,7 @@ class SingleValues:
     def _count_characters(self, name: str) -> np.ndarray:
         counts = np.zeros(len(self), np.int64)
         for start, stop in row_blocks(self.store.offsets(name)):
-            counts[start:stop] = count_characters(*self.store.text_bytes(name, start, stop))
+            counts[start:stop] = count_characters(*self.store.text_bytes(name, slice(start, stop)))
         return counts
 
     def rows_with(self, name: str, needle: str, whole: bool = False) -> np.ndarray:
@@ -182,7 +182,7 @@ class SingleValues:
         found = np.zeros(len(self), bool)
         look = equal_rows if whole else find_rows
         for start, stop in row_blocks(self.store.offsets(name)):
-            data, offsets = self.store.text_bytes(name, start, stop)
+            data, offsets = self.store.text_bytes(name, slice(start, stop))
             found[start:stop] = look(data, offsets, needle)
         return found
 

@@ -13,7 +13,7 @@ from store.format.schema import TRACE_ID
 from store.read.directory import PARTIAL
 from store.read.joined.union import find_shared_id
 from store.read.store import TraceStore
-from store.read.trace import TraceIds
+from store.read.trace_ids import TraceIds
 from store.traces.trace_ids import TraceNumbers
 
 __all__ = ["JoinedIds", "bare_name", "id_prefixes", "ids_with_prefixes", "store_names"]
@@ -75,7 +75,7 @@ class JoinedIds(TraceIds):
     def __init__(
         self, store: TraceStore, parts: Sequence[TraceStore], prefixes: Sequence[str]
     ) -> None:
-        super().__init__(store)
+        super().__init__(store.reader)
         firsts = accumulate(map(len, parts), initial=0)
         self._parts = [
             (prefix, part.ids, first)

@@ -41,7 +41,7 @@ from store.read.joined.union import (
 )
 from store.read.source import MAX_ARRAY_MAPS, StoreSource
 from store.read.store import TraceStore
-from store.read.trace import TraceIds
+from store.read.trace_ids import TraceIds
 
 __all__ = [
     "JOINED",

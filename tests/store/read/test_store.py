@@ -205,6 +205,7 @@ def test_a_store_pickles_small_and_sees_its_own_generation(tmp_path, rows):
     assert len(again) == 10
     assert_batch(again.read(range(10)), [row for _, row in rows[:10]])
     assert rows[10][0] not in again
+    assert pickle.loads(pickle.dumps(store.ids))[3] == rows[3][0]  # noqa: S301
     assert len(TraceStore.open(path)) == 11
 
 

@@ -90,7 +90,7 @@ def test_cells_are_beginnings_of_texts(client, odd):
     found = client.get("/api/0/1/table", params={"columns": ",".join(["text", "trace_id"] * 400)})
     columns = found.json()["columns"]
     assert columns == {"text": [text[:CELL_CHARACTERS] for text in TEXTS], "trace_id": IDS}
-    (data, offsets) = TraceStore.open(odd).text_starts("text", np.array([2, 0]), 8)
+    (data, offsets) = TraceStore.open(odd).text_bytes("text", np.array([2, 0]), 8)
     assert (data, offsets.tolist()) == ("🦊🦊long lon".encode(), [0, 8, 16])
 
 

@@ -69,10 +69,10 @@ def test_they_are_a_column_as_any_other(overlapping, named):
     rows = np.random.default_rng(0).permutation(50)
     assert store.read(rows, ["trace_id"]).texts("trace_id") == [ids[row] for row in rows]
     assert store.where("trace_id ~ 'né/'").tolist() == [*range(25, 50)]
-    data, offsets = store.text_bytes("trace_id", 20, 30)
+    data, offsets = store.text_bytes("trace_id", slice(20, 30))
     assert data.decode() == "".join(ids[20:30])
     assert np.diff(offsets).tolist() == [len(one.encode()) for one in ids[20:30]]
-    data, offsets = store.text_starts("trace_id", [49, 0], 4)
+    data, offsets = store.text_bytes("trace_id", [49, 0], 4)
     assert data.decode() == "né/squa"
     assert store.n_items("trace_id") == sum(len(one.encode()) for one in ids)
     for num_workers in (0, 2):

@@ -82,7 +82,7 @@ def test_every_way_of_reading_gives_the_rows(served, rows, local):
     found = served.open(check=True).read([3, 40, 3], select=part)
     for name, value in expected.columns.items():
         assert str(found.columns[name]) == str(value)
-    assert store.text_bytes("question", 2, 4)[0] == b"text 2text 3"
+    assert store.text_bytes("question", slice(2, 4))[0] == b"text 2text 3"
 
 
 def test_an_epoch_fetches_each_byte_once(served, local):
