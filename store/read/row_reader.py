@@ -20,7 +20,7 @@ from store.format.ranges import join_ranges, packed_offsets
 from store.format.schema import Schema
 from store.format.values import decode_texts
 from store.read.arrays.array import Array
-from store.read.arrays.buffers import MOST_BYTES, BufferPool
+from store.read.arrays.buffers import BufferPool
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.read_options import UNSCHEDULED, ReadOptions, Schedule
 from store.read.batches.batch import Batch, as_torch
@@ -70,7 +70,7 @@ class RowReader:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
         self.cache = ChunkCache(self.cache_bytes)
         self.id_table = IdTable(self.source, self.manifest, self.check)
-        self.pool = BufferPool(most_bytes=MOST_BYTES)
+        self.pool = BufferPool()
         self._count = Lock()
         self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}

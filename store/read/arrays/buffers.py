@@ -15,35 +15,26 @@ import numpy as np
 
 from store.system import use_huge_pages
 
-__all__ = ["HUGE_PAGE", "MOST_BLOCKS", "MOST_BYTES", "SMALL_BYTES", "BufferPool", "block_bytes"]
+__all__ = ["HUGE_PAGE", "SMALL_BYTES", "BufferPool", "block_bytes"]
 
 PAGE = mmap.PAGESIZE
 HUGE_PAGE = 2 * 1024 * 1024
 SMALL_BYTES = 64 * 1024  # below it, malloc recycles memory itself
-# What a loader that reads large batches ahead has in use, at most: else an epoch's first batches
-# would be read into new memory.
-MOST_BLOCKS = 6
-MOST_BYTES = 512 * 1024 * 1024
+# at the end of an epoch all of a loader's blocks are idle, and the next one needs them again
+IDLE_BYTES = 512 * 1024 * 1024
 
 
 class BufferPool:
-    """Blocks of memory for batches, recycled, on huge pages where the kernel has them.
+    """Blocks of memory, recycled, on huge pages where the kernel has them.
 
-    Idle blocks are kept up to `max_idle_bytes`; up to `most_bytes`, if given, where blocks are so
-    large that fewer fit than were in use at once: then as many are kept, up to `MOST_BLOCKS`. At
-    the end of an epoch all of a loader's blocks are idle, and the next one needs them again.
+    Idle blocks are kept up to `max_idle_bytes`.
     """
 
-    def __init__(
-        self, max_idle_bytes: int = 128 * 1024 * 1024, most_bytes: int | None = None
-    ) -> None:
+    def __init__(self, max_idle_bytes: int = IDLE_BYTES) -> None:
         self.max_idle_bytes = max_idle_bytes
-        self.most_bytes = max_idle_bytes if most_bytes is None else most_bytes
         # appended to by finalizers, in any thread: no lock to wait for
         self._idle: deque[mmap.mmap] = deque()
         self._leases: dict[int, weakref.ref] = {}
-        # up to `MOST_BLOCKS`: blocks in use at once, and one for the short last batch of an epoch
-        self._n_needed = 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised, writable array; its memory returns with the last reference to it."""
@@ -57,7 +48,6 @@ class BufferPool:
         key = id(block)
         # not `weakref.finalize`, which takes as long again as all of this
         self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
-        self._n_needed = min(max(self._n_needed, len(self._leases) + 1), MOST_BLOCKS)
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
@@ -77,10 +67,7 @@ class BufferPool:
     def _give_back(self, key: int, block: mmap.mmap) -> None:
         self._leases.pop(key, None)
         self._idle.append(block)
-        sizes = [len(idle) for idle in list(self._idle)]  # of a copy: threads go on
-        needed = self._n_needed * max(sizes, default=0)
-        kept = max(self.max_idle_bytes, min(needed, self.most_bytes))
-        surplus = sum(sizes) - kept
+        surplus = sum(map(len, list(self._idle))) - self.max_idle_bytes  # a copy: threads go on
         with suppress(IndexError):  # another thread took the last
             while surplus > 0:
                 surplus -= len(self._idle.popleft())  # the one that waited longest; unmapped here
