@@ -9,7 +9,7 @@ least recently used chunk counts as the one needed last, and later than any whos
 import heapq
 import math
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
 
@@ -24,15 +24,10 @@ _UNKNOWN = 2**60
 @dataclass
 class CacheStats:
     """Counts since the cache was made: `hits`, uses of chunks that were there (of several in one
-    read, all but the first); `misses`, chunks that had to be decoded; `evictions`, chunks that had
-    to go; `bypasses`, chunks never taken in because others are needed sooner; and the `bytes` held
-    now.
-    """
+    read, all but the first); `misses`, chunks that had to be decoded; and the `bytes` held now."""
 
     hits: int = 0
     misses: int = 0
-    evictions: int = 0
-    bypasses: int = 0
     bytes: int = 0
 
 
@@ -65,37 +60,20 @@ class ChunkCache:
             self._hold(key, chunk, next_use)
             return chunk
 
-    def n_missing(self, keys: Sequence[Hashable]) -> int:
-        """How many of some chunks would have to be decoded; counts as no use of them."""
-        with self._lock:
-            return sum(key not in self._chunks for key in keys)
-
-    def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> bool:
-        """Take a chunk in, unless those that would have to go are needed sooner.
-
-        Returns whether it was taken in: its memory is then the cache's.
-        """
+    def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> None:
+        """Take a chunk in, unless those that would have to go are needed sooner."""
         with self._lock:
             if key in self._chunks:  # another thread decoded it as well
-                return False
+                return
             surplus = self.stats.bytes + chunk.nbytes - self.capacity_bytes
             if next_use is not None and surplus > 0 and self._last_needed() <= next_use:
-                self.stats.bypasses += 1
-                return False
+                return
             while self._chunks and self.stats.bytes + chunk.nbytes > self.capacity_bytes:
                 self._evict()
             if chunk.nbytes > self.capacity_bytes:
-                return False
+                return
             self.stats.bytes += chunk.nbytes
             self._hold(key, chunk, next_use)
-            return True
-
-    def clear(self) -> None:
-        """Forget all chunks; the counts stay."""
-        with self._lock:
-            self._chunks.clear()
-            self._farthest.clear()
-            self.stats.bytes = 0
 
     def _hold(self, key: Hashable, chunk: np.ndarray, next_use: float | None) -> None:
         tick = next(self._clock)
@@ -122,4 +100,3 @@ class ChunkCache:
         _, _, key = heapq.heappop(self._farthest)
         chunk, _ = self._chunks.pop(key)
         self.stats.bytes -= chunk.nbytes
-        self.stats.evictions += 1

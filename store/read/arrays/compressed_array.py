@@ -12,7 +12,7 @@ from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.file_array import FileArray, OpenShard
 from store.read.arrays.item_location import Located, NextUse, Part, next_use_of_places, plan_parts
-from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ItemSlices, ReadOptions
+from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions
 from store.read.arrays.shard import CompressedShard
 from store.read.directory import StoreDirectory
 
@@ -71,7 +71,7 @@ class CompressedArray(FileArray[CompressedShard]):
         unsplit = self.unsplit(select)
         for number, plane in self.views_of_planes(out, select):
             read = partial(self._read_visits, number, plane, unsplit)
-            options.threads.run(read, visits, self._bytes_to_decode(visits, number))
+            options.threads.run(read, visits, len(visits) * layout.chunk_bytes)
         return out
 
     def _visits(
@@ -95,14 +95,6 @@ class CompressedArray(FileArray[CompressedShard]):
             for chunk, of_chunk in parts.items()
         ]
 
-    def _bytes_to_decode(self, visits: list[Visit], plane: int) -> int:
-        """Bytes of the chunks that are not in the cache; if they are few, of all."""
-        n_bytes = len(visits) * self.layout.chunk_bytes
-        if n_bytes < SHARED_BYTES:
-            return n_bytes
-        shared = [self._key(visit.chunk, plane) for visit in visits if not visit.is_whole]
-        return n_bytes - (len(shared) - self.cache.n_missing(shared)) * self.layout.chunk_bytes
-
     def _read_visits(
         self,
         plane: int,
@@ -114,27 +106,22 @@ class CompressedArray(FileArray[CompressedShard]):
         selected = (slice(None), *select)
         chunk_items = self.layout.chunk_items
         is_contiguous = out[:chunk_items].flags.c_contiguous
-        spare = None
         for chunk, parts, is_whole, next_use in visits:
             if is_whole and is_contiguous:
                 at = parts[0][-1]
                 self.fill_chunk(plane, chunk, out[at : at + chunk_items])
                 continue
-            key = self._key(chunk, plane)
+            key = (self.layout.path, chunk, plane)  # in the cache of the whole store
             items = None if is_whole else self.cache.get(key, next_use, len(parts))
             if items is None:
-                items = self._empty_chunk() if spare is None else spare
+                items = self._empty_chunk()
                 self.fill_chunk(plane, chunk, items)
-                is_kept = not is_whole and self.cache.put(key, items, next_use)
-                spare = None if is_kept else items  # holds the next chunk
+                if not is_whole:
+                    self.cache.put(key, items, next_use)
             if select:
                 items = items[selected]
             for _, start, stop, at in parts:
                 out[at : at + stop - start] = items[start:stop]
-
-    def _key(self, chunk: int, plane: int) -> tuple[str, int, int]:
-        """What the cache of the whole store calls a chunk."""
-        return self.layout.path, chunk, plane
 
     def _empty_chunk(self) -> np.ndarray:
         """Memory for a decoded chunk `(chunk_items, *plane_item_shape)`."""

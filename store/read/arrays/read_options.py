@@ -1,9 +1,8 @@
 """The arguments of a read of an array: memory, threads, and when items are needed again."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +31,8 @@ Work = Callable[[list], None]
 class Threads:
     """The calling thread, and `n - 1` threads of a pool.
 
-    The items of some work are cut into runs of neighbours, and each thread takes the next run when
-    it is free, so a thread that gets no core delays no other.
+    The items of some work are cut into runs of neighbours, which may share a chunk, and each thread
+    takes the next run when it is free, so a thread that gets no core delays no other.
     """
 
     def __init__(self, pool: ThreadPoolExecutor | None = None, n: int = 1) -> None:
@@ -48,33 +47,24 @@ class Threads:
         if self._pool is None or n_bytes < SHARED_BYTES:
             work(items)
             return
-        runs = iter(_cut(items, RUNS_PER_THREAD * self._n))
-        others = [self._pool.submit(_take_runs, work, runs) for _ in range(self._n - 1)]
+        size = max(1, -(-len(items) // (RUNS_PER_THREAD * self._n)))
+        runs = iter([items[first : first + size] for first in range(0, len(items), size)])
+
+        def take_runs() -> None:
+            try:
+                for run in runs:
+                    work(run)
+            finally:
+                deque(runs, maxlen=0)  # after an error: no thread begins another
+
+        others = [self._pool.submit(take_runs) for _ in range(self._n - 1)]
         try:
-            for run in runs:
-                work(run)
+            take_runs()
         finally:
-            deque(runs, maxlen=0)  # after an error: no thread begins another
             begun = [other for other in others if not other.cancel()]
             wait(begun)
         for other in begun:
             other.result()
-
-
-def _take_runs(work: Work, runs: Iterator[list]) -> None:
-    """What each other thread does."""
-    try:
-        for run in runs:
-            work(run)
-    finally:
-        deque(runs, maxlen=0)
-
-
-def _cut(items: list, n: int) -> list[list]:
-    """Up to `n` runs of neighbours, which may share a chunk."""
-    n_runs = min(len(items), n)
-    cuts = [len(items) * i // n_runs for i in range(n_runs + 1)] if n_runs else []
-    return [items[a:b] for a, b in pairwise(cuts)]
 
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
