@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from store.errors import CorruptError, DamagedItemsError
+from store.errors import CorruptError, DamagedItemsError, NotFoundError
 from store.format.contents import StoredArray, column_array, offsets_array
-from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import join_ranges, packed_offsets
 from store.format.schema import Schema
 from store.format.values import decode_texts
@@ -58,8 +58,6 @@ class RowReader:
         self.manifest = manifest
         self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
         self.check = check
-        # when the manifest that was read last was written, and whether it is another one
-        self._looked_at = (0, False)
         self.n_bytes_read = 0  # of items, decoded, that reads of rows asked for in this process
         self._forget()
 
@@ -258,16 +256,10 @@ class RowReader:
         """What to do first if the store is no longer what was opened."""
         path = self.source.directory.now()
         try:
-            written = (path / GROUP_FILE).stat().st_mtime_ns
-        except OSError:  # what was read says so
-            return ""
-        if self._looked_at[0] != written:  # many errors ask, and it may be large
             now = read_manifest(path)
-            opened = self.manifest
-            is_changed = (now.uuid, now.generation) != (opened.uuid, opened.generation)
-            self._looked_at = (written, is_changed)
-        _, is_changed = self._looked_at
-        if not is_changed:
+        except NotFoundError:  # what was read says so
+            return ""
+        if (now.uuid, now.generation) == (self.manifest.uuid, self.manifest.generation):
             return ""
         return f"{path}: it was changed meanwhile: open the store again; if that does not help: "
 

@@ -57,7 +57,8 @@ class Trace(Mapping[str, "np.ndarray | torch.Tensor | str"]):
         return self.store.ids[self.row]
 
     def __getitem__(self, name: str) -> "np.ndarray | torch.Tensor | str":
-        return self.store.read_value(name, self.row)
+        self.store.schema.column(name, self.store.location)  # raises
+        return self.store.reader.value(name, self.row)
 
     def __contains__(self, name: object) -> bool:
         return name in self.store.schema.stored
@@ -261,11 +262,6 @@ class TraceStore(Tabular):
     def __iter__(self) -> Iterator[Trace]:
         """The traces one after the other, in constant memory."""
         return (Trace(self, row) for row in range(len(self)))
-
-    def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
-        """One column of one row; see `Trace`."""
-        self.schema.column(name, self.location)  # raises
-        return self.reader.value(name, row)
 
     def read(
         self,

@@ -133,7 +133,7 @@ def _token_ids(store: TraceStore, row: int) -> list[int]:
     column = store.schema.columns.get(TOKENS)
     if column is None or column.axis is None or column.item_shape:
         return []
-    ids: Any = store.read_value(TOKENS, row)
+    ids: Any = store[row][TOKENS]
     return ids.tolist()
 
 

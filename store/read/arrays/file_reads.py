@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -40,14 +41,17 @@ class FileRange(NamedTuple):
     out: np.ndarray
 
 
-class _Descriptor:
-    """An open file, closed after its last user: threads may still read what is forgotten here."""
+class _OpenFile:
+    """A mapped file, opened to be read; `fd` is None if another one has its name, or it cannot be
+    opened in this way. Closed after its last user: threads may still read what is forgotten here.
+    """
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, file: MappedFile, flags: int | None) -> None:
+        self.fd = None if flags is None else file.open_again(flags)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.fd)
+        if self.fd is not None:
+            close(self.fd)
 
 
 class FileReads:
@@ -62,7 +66,7 @@ class FileReads:
         self._own = threading.local()
         self._spare = np.empty(0, np.uint8)  # of a huge page: blocks that no thread has yet
         self._lock = threading.Lock()
-        self._open: dict[tuple[MappedFile, bool], _Descriptor | None] = {}
+        self._open = lru_cache(MAX_OPEN)(_OpenFile)
 
     def read(self, ranges: Sequence[FileRange]) -> None:
         """Fill the memory of some ranges; raises CorruptError if a file ends early, or the disk
@@ -73,7 +77,7 @@ class FileReads:
     def close(self) -> None:
         """Stop reading, and close the files."""
         self._pool.shutdown(cancel_futures=True)
-        self._open.clear()
+        self._open.cache_clear()
 
     def _read_all(self, pieces: list[FileRange]) -> None:
         for piece in pieces:
@@ -84,8 +88,8 @@ class FileReads:
         is_kept = self.is_kept(file)
         if not is_kept and not file.is_cached(first) and self._read_past_cache(piece):
             return
-        opened = self._descriptor(file, past_cache=False) if is_kept else None
-        if opened is None:
+        opened = self._open(file, 0) if is_kept else None
+        if opened is None or opened.fd is None:
             np.copyto(out, file.bytes[first : first + len(out)])
         else:
             _fill(opened.fd, piece, first, out)
@@ -96,8 +100,8 @@ class FileReads:
         False where the file system cannot.
         """
         file, first, out = piece
-        opened = self._descriptor(file, past_cache=True)
-        if opened is None:
+        opened = self._open(file, DIRECT)
+        if opened.fd is None:
             return False
         start = first // ALIGNMENT * ALIGNMENT
         needed = first + len(out) - start
@@ -110,8 +114,6 @@ class FileReads:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.errno != errno.EINVAL:
                 raise
-            with self._lock:
-                self._open[file, True] = None
             return False
         if not is_in_place:
             np.copyto(out, memory[first - start : needed])
@@ -128,18 +130,6 @@ class FileReads:
                     self._spare = _huge_page()
                 self._own.block, self._spare = np.split(self._spare, [2 * PIECE_BYTES])
         return self._own.block
-
-    def _descriptor(self, file: MappedFile, past_cache: bool) -> _Descriptor | None:
-        """The file, open; None if another one has its name or it cannot be opened in this way."""
-        key = (file, past_cache)
-        with self._lock:
-            if key not in self._open:
-                flags = DIRECT if past_cache else 0
-                fd = None if flags is None else file.open_again(flags)
-                self._open[key] = None if fd is None else _Descriptor(fd)
-                for oldest in list(self._open)[:-MAX_OPEN]:
-                    del self._open[oldest]
-            return self._open[key]
 
 
 def cut_pieces(ranges: Iterable[FileRange], n_bytes: int = PIECE_BYTES) -> Iterator[FileRange]:

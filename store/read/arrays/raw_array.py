@@ -21,9 +21,8 @@ from store.read.arrays.copies import (
 from store.read.arrays.file_array import FileArray
 from store.read.arrays.file_reads import FileRange, FileReads
 from store.read.arrays.item_location import Located, Piece, plan_pieces
-from store.read.arrays.mapped_shards import MappedShards
 from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ItemSlices, ReadOptions
-from store.read.arrays.shard import RawShard
+from store.read.arrays.shard import MappedShards, RawShard
 
 __all__ = ["RawArray"]
 

@@ -1,10 +1,11 @@
-"""The bytes of one committed shard (`layout.py` says where they lie).
+"""The bytes of committed shards (`layout.py` says where they lie).
 
-`RawShard` maps a file and shows its items as one read-only view; `CompressedShard` decodes its
-chunks. Neither knows rows or columns.
+`RawShard` maps a file and shows its items as one read-only view, `MappedShards` many as one memory;
+`CompressedShard` decodes its chunks. None knows rows or columns.
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +15,18 @@ from crc32c import crc32c
 from store.errors import CorruptError, is_no_damage
 from store.format.codecs import parse_codec, split_compressed
 from store.format.layout import ABSENT, CRC_BYTES, ENTRY, ArrayLayout, raw_entries, table_bytes
-from store.read.arrays.mapped_file import MappedFile
+from store.read.arrays.mapped_file import MappedFile, bytes_at
 
-__all__ = ["RESTORE", "CompressedShard", "RawShard", "chunk_checksum", "read_entries"]
+__all__ = [
+    "RESTORE",
+    "CompressedShard",
+    "MappedShards",
+    "RawShard",
+    "chunk_checksum",
+    "read_entries",
+]
 
+UNMAPPED = -1
 RESTORE = "restore it from a copy, or see python -m store repair"
 
 
@@ -117,6 +126,46 @@ class RawShard(_Shard):
         last = stop * self.layout.plane_item_bytes
         offsets = self.plane_offsets[planes].tolist()
         return [(offset + first, offset + last) for offset in offsets]
+
+
+class MappedShards:
+    """Some mapped shards of an array, held until this object is gone; it never changes.
+
+    `memory` is read-only bytes, uint8, from the lowest one that is mapped to the highest. Between
+    two maps may be anything, or nothing, which ends the process that touches it: only the items of
+    these shards, and what follows them up to `ends`, may be read.
+
+    The item at place p of the array is at `bases[shard] + p * plane_item_bytes` in `memory`: as if
+    all shards were where the map of this one is; in plane k, `k * strides[shard]` behind that.
+    `ends` is the position after the last byte of each shard's map; `UNMAPPED` of one that is not
+    among them.
+    """
+
+    def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout) -> None:
+        self.held = dict(shards)
+        files = [shard.file for shard in self.held.values()]
+        numbers = np.array(list(self.held), np.int64)
+        addresses = np.array([file.address for file in files], np.int64)
+        sizes = np.array([file.n_bytes for file in files], np.int64)
+        inside = np.array([shard.plane_offsets[0] for shard in self.held.values()], np.int64)
+        lowest = int(addresses.min()) if files else 0
+        highest = int((addresses + sizes).max()) if files else 0
+        self.memory = bytes_at(lowest, highest - lowest)
+        # as many as are needed: how many shards the array has is for the manifest to claim
+        n_shards = int(numbers.max(initial=-1)) + 1
+        plane_bytes = layout.shard_items * layout.plane_item_bytes
+        self.bases = np.zeros(n_shards, np.int64)
+        self.bases[numbers] = addresses - lowest + inside - numbers * plane_bytes
+        self.strides = np.zeros(n_shards, np.int64)
+        self.strides[numbers] = [shard.plane_stride for shard in self.held.values()]
+        self.ends = np.full(n_shards + 1, UNMAPPED)  # one for all that follow
+        self.ends[numbers] = addresses - lowest + sizes
+
+    def ends_of(self, shards: np.ndarray) -> np.ndarray | None:
+        """`ends` of these shards, int64 `(n,)`; None unless all are among them."""
+        ends = self.ends.take(shards, mode="clip")
+        # counting is the fastest of its kind for few numbers
+        return None if np.count_nonzero(ends == UNMAPPED) else ends
 
 
 class CompressedShard(_Shard):

@@ -147,17 +147,14 @@ class Batch(Tabular):
 
     def numbers(self, name: str) -> np.ndarray:
         """A column's values as an array of NumPy's own dtypes: bfloat16 as float32, a copy."""
-        return without_bfloat16(self._array(name))
+        values = self[name]
+        if isinstance(values, list):
+            raise TypeError(f"batch, column {name!r}: expected numbers, found texts")
+        return without_bfloat16(as_array(values.values if isinstance(values, Ragged) else values))
 
     def float32(self, name: str) -> np.ndarray:
         """A column's values as a float32 array; a copy, unless they are of it."""
         return self.numbers(name).astype(np.float32, copy=False)
-
-    def _array(self, name: str) -> np.ndarray:
-        values = self[name]
-        if isinstance(values, list):
-            raise TypeError(f"batch, column {name!r}: expected numbers, found texts")
-        return as_array(values.values if isinstance(values, Ragged) else values)
 
     def _column(self, name: str, kind: type[Kind], expected: str) -> Kind:
         values = self[name]

@@ -153,10 +153,7 @@ def read_all(path: Path) -> list:
     ]
     for name in sorted(store.schema.stored):  # the order of keys has no checksum, nor a meaning
         questions.append(lambda name=name: bits(store.lengths(name)))
-        questions += [
-            lambda name=name, row=row: bits(store[row].store.read_value(name, row))
-            for row in range(n)
-        ]
+        questions += [lambda name=name, row=row: bits(store[row][name]) for row in range(n)]
         questions.append(
             lambda name=name: [bits(row[name]) for row in store.read(range(n), [name])]
         )
