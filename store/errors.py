@@ -72,11 +72,14 @@ class DamagedItemsError(CorruptError):
     ----------
     items
         The range of them: the first, and the one after the last.
+    n_bits
+        How many bits of a recorded checksum differ; None: not known.
     """
 
-    def __init__(self, message: str, items: tuple[int, int]) -> None:
-        super().__init__(message, items)
+    def __init__(self, message: str, items: tuple[int, int], n_bits: int | None = None) -> None:
+        super().__init__(message, items, n_bits)
         self.items = items
+        self.n_bits = n_bits
 
     def __str__(self) -> str:
         return self.args[0]

@@ -121,12 +121,6 @@ class Array:
             return starts, stops
         return self.segments.split(starts, stops)
 
-    def has_rotten_sum(self, number: int, chunk: int) -> bool:
-        """Whether a chunk of a shard is right by a checksum of its own, and the recorded one is
-        that but for a bit; not if it is no file here: what comes from an address and is not as
-        recorded is kept nowhere."""
-        return False
-
     def advise_places(
         self, starts: np.ndarray, stops: np.ndarray, select: ItemSlices, schedule: Schedule
     ) -> None:

@@ -135,6 +135,6 @@ class CompressedArray(FileArray[CompressedShard]):
         if not self._checked.has_all:
             self._check_chunks(np.array([chunk]), np.array([plane]))
         try:
-            shard.read_chunk(inside, plane, out, once=True)
+            shard.read_chunk(inside, plane, out)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error

@@ -95,17 +95,6 @@ class FileArray(Array, Generic[ShardType]):
             )
             raise DamagedItemsError(message, self.array.items_of_shard(number))
 
-    def has_rotten_sum(self, number: int, chunk: int) -> bool:
-        """See `Array`."""
-        shard = self.shard(number)
-        if self.sums is None or not shard.is_sound(chunk):
-            return False
-        first = number * self.layout.shard_chunks + chunk
-        (recorded,) = self.sums.read_chunks(first, first + 1).tolist()
-        found = [shard.checksums(chunk, chunk + 1, plane)[0] for plane in range(len(recorded))]
-        # another chunk in its place would differ in half of the bits
-        return all((a ^ b).bit_count() <= 1 for a, b in zip(recorded, found, strict=True))
-
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:
@@ -128,9 +117,9 @@ class FileArray(Array, Generic[ShardType]):
                     if right != wrong:
                         where = shard.where_of(chunk - base, plane)
                         message = f"expected checksum {right:08x}, found {wrong:08x}; {RESTORE}"
-                        yield DamagedItemsError(
-                            f"{where}: {message}", self.array.items_of_chunk(chunk)
-                        )
+                        items = self.array.items_of_chunk(chunk)
+                        n_bits = (right ^ wrong).bit_count()
+                        yield DamagedItemsError(f"{where}: {message}", items, n_bits)
 
     def _check(
         self,

@@ -73,10 +73,6 @@ class _Shard:
         where = f"{self.where}, chunk {chunk}"
         return f"{where}, plane {plane}" if self.layout.n_planes > 1 else where
 
-    def is_sound(self, chunk: int) -> bool:
-        """Whether a chunk is right by checksums of its own, in every plane; raw ones have none."""
-        return False
-
 
 class RawShard(_Shard):
     """An uncompressed shard. `items` is a read-only view `(n_items, *item_shape)` of the map,
@@ -188,31 +184,14 @@ class CompressedShard(_Shard):
             for chunk in range(start, stop)
         ]
 
-    def is_sound(self, chunk: int) -> bool:
-        """See `_Shard`."""
-        items = np.empty(self.layout.chunk_bytes, np.uint8)
-        try:
-            for plane in range(self.layout.n_planes):
-                self.read_chunk(chunk, plane, items)
-        except CorruptError:
-            return False
-        return True
-
-    def read_chunk(
-        self,
-        chunk: int,
-        plane: int,
-        out: np.ndarray,
-        *,
-        once: bool = False,
-    ) -> None:
+    def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, C-contiguous, of the size of a decoded chunk.
 
-        With `once`, its bytes are compared with their checksum only the first time since the shard
-        was opened. Raises CorruptError if they are damaged.
+        Its bytes are compared with their checksum the first time since the shard was opened. Raises
+        CorruptError if they are damaged.
         """
         place = chunk * self.layout.n_planes + plane
-        is_checked = once and bool(self._is_right[place])
+        is_checked = bool(self._is_right[place])
         codec = parse_codec(self.layout.codec)
         data = self._compressed(chunk, plane)
         codec.decode(data, out, partial(self.where_of, chunk, plane), is_checked=is_checked)
