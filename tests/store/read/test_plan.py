@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import SCHEMA, assert_same_row
-from torch.utils.data import DataLoader
 
 from store import (
     Column,
@@ -17,7 +16,6 @@ from store import (
     Schema,
     StoreWriter,
     TokenLoader,
-    TraceDataset,
     TraceStore,
 )
 from store.read.plan import Span, plan_read, slice_ranges
@@ -41,12 +39,14 @@ def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
 @given(
     start=st.sampled_from(ENDS),
     stop=st.sampled_from(ENDS),
+    token=st.integers(-3, 3),
     layer=st.sampled_from([None, 0, -1, slice(1, 3)]),
 )
-def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop, layer):
-    """In raw, compressed and split columns; columns of one axis may be cut differently."""
+def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop, token, layer):
+    """In raw, compressed and split columns; columns of one axis may be cut differently. An index
+    keeps its axis, and a row too short gives none."""
     select = {
-        "tokens": {"tokens": slice(start, stop)},
+        "tokens": {"tokens": token},
         "hidden_states": {"tokens": slice(start, stop)}
         | ({} if layer is None else {"layers": layer}),
         "zipped": {"tokens": slice(stop, start)},
@@ -59,7 +59,7 @@ def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop
         part = slice(start, stop)
         layers = layer if isinstance(layer, slice) else slice(None) if layer is None else [layer]
         expected |= {
-            "tokens": expected["tokens"][part],
+            "tokens": expected["tokens"][token : token + 1 or None],
             "hidden_states": expected["hidden_states"][part][:, layers],
             "zipped": expected["zipped"][stop:start],
             "planes": expected["planes"][part][:, slice(None) if layer is None else [1]],
@@ -106,18 +106,6 @@ def test_ranges_that_are_refused(store_path):
         TokenLoader(store, ["tokens"], tokens=short)
 
 
-@pytest.mark.parametrize("token", [0, 2, -1, -3])
-def test_one_token_of_each_row(store_path, rows, token):
-    """An index keeps its axis, and a row too short gives none."""
-    batch = TraceStore.open(store_path).read(range(40), ["tokens"], {"tokens": {"tokens": token}})[
-        "tokens"
-    ]
-    for i, (_, row) in enumerate(rows):
-        n = len(row["tokens"])
-        wanted = row["tokens"][[token]] if -n <= token < n else row["tokens"][:0]
-        assert batch.row(i).tolist() == wanted.tolist()
-
-
 def test_wrong_spans():
     for part, error in ((slice(0, 4, 2), IndexError), ("a", TypeError), (True, TypeError)):
         with pytest.raises(error, match="column 'tokens', axis 'tokens': expected a slice"):
@@ -153,15 +141,10 @@ def test_padded_columns_hold_the_rows_and_their_mask(store_path, rows, name):
     for i, n in enumerate(lengths):
         assert mask[i, :n].all()
         assert torch.equal(values[i, :n].view(torch.uint8), batch[name].row(i).view(torch.uint8))
-
-
-def test_padding_nothing_and_fixed_columns(store_path):
-    store = TraceStore.open(store_path)
-    empty, mask = store.read([]).padded("hidden_states")
-    assert empty.shape == (0, 0, 3, 5)
-    assert mask.shape == (0, 0)
+    empty, mask = TraceStore.open(store_path).read([]).padded(name)
+    assert (*empty.shape[:2], *mask.shape) == (0, 0, 0, 0)
     with pytest.raises(TypeError, match="column 'label': expected a ragged column, found "):
-        store.read([0]).padded("label")
+        batch.padded("label")
 
 
 NUMBERED = [8, 16, 17, 24]
@@ -202,16 +185,6 @@ def test_layers_are_read_by_the_models_numbers(numbered, kept):
         assert np.array_equal(found["fixed"].numpy(), rows[row]["fixed"][list(kept)])
 
 
-def test_worker_processes_read_layers_by_number(numbered):
-    """Where batches lie in memory that processes share."""
-    store, rows = numbered
-    dataset = TraceDataset(store, ["raw"], {"raw": {"layers": "8,17,24"}})
-    batches = DataLoader(dataset, 3, num_workers=1)
-    found = [row for batch in batches for row in batch]
-    for one, row in zip(found, rows, strict=True):
-        assert np.array_equal(one["raw"].numpy(), row["raw"][:, [0, 2, 3]])
-
-
 def test_a_store_tells_its_layers(numbered, store_path):
     store, _ = numbered
     assert store.layers("fixed") == NUMBERED
@@ -230,15 +203,3 @@ def test_layers_that_are_not_there_and_other_axes(numbered):
         TypeError, match="axis 'hidden': expected a slice or an integer, found '1'; only layers"
     ):
         store.plan(["raw"], {"raw": {"hidden": "1"}})
-
-
-def test_columns_of_a_kind(store_path):
-    """Each accessor gives its kind, and names the other kind it was asked for."""
-    batch = TraceStore.open(store_path).read([0, 1])
-    assert batch.ragged("hidden_states").values is batch["hidden_states"].values
-    assert batch.fixed("label") is batch["label"]
-    assert batch.texts("question") is batch["question"]
-    with pytest.raises(TypeError, match="'question': expected a fixed column, found"):
-        batch.fixed("question")
-    with pytest.raises(TypeError, match="'hidden_states': expected a column of texts, found"):
-        batch.texts("hidden_states")

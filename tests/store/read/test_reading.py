@@ -3,6 +3,7 @@ like."""
 
 import re
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ from store import (
     Column,
     CorruptError,
     NotFoundError,
-    Ragged,
     Schema,
     SchemaError,
     StoreWriter,
@@ -54,12 +54,9 @@ def test_a_row_out_of_range_is_an_index_error(store, row):
             read(row)
 
 
-@pytest.mark.parametrize("start", [None, 0, 3, -4, 99])
-@pytest.mark.parametrize("stop", [None, 0, 9, -2, 99])
-@pytest.mark.parametrize("step", [None, 1, 3, -1, -5])
-def test_a_slice_reads_the_rows_that_it_takes_of_a_list(store, start, stop, step):
-    part = slice(start, stop, step)
-    assert numbers(store.read(part, ["label"])) == list(range(N))[part]
+def test_a_slice_reads_the_rows_that_it_takes_of_a_list(store):
+    for ends in product((None, 0, 3, -4, 99), (None, 0, 9, -2, 99), (None, 1, 3, -1, -5)):
+        assert numbers(store.read(slice(*ends), ["label"])) == list(range(N))[slice(*ends)]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,9 @@ def test_a_slice_reads_the_rows_that_it_takes_of_a_list(store, start, stop, step
     ],
 )
 def test_rows_are_taken_as_numpy_takes_them(store, rows, expected):
+    given = list(map(int, rows))
     batch = store.read(rows)
+    assert list(map(int, rows)) == given  # it stays as it is
     assert numbers(batch) == expected
     for found, row in zip(batch, expected, strict=True):
         assert_same_row(found, ROWS[row][1])
@@ -131,13 +130,6 @@ def test_several_rows_between_brackets(store, key, expected):
 def test_one_row_between_brackets_is_no_list(store, one):
     assert store[one(3)].id == IDS[3]
     assert TraceDataset(store)[one(3)].number == 3
-
-
-@pytest.mark.parametrize("key", [(1, 2), None, 1.5, ([1], [2])])
-def test_what_names_no_rows_between_brackets_is_refused(store, key):
-    for use in (store.__getitem__, TraceDataset(store).__getitem__):
-        with pytest.raises(TypeError, match="expected a sequence of integers, one of trace ids"):
-            use(key)
 
 
 @pytest.mark.parametrize("key", [slice(0, 2), [0, 1], np.ones(3, bool)])
@@ -226,12 +218,10 @@ def test_ids_are_read_in_the_order_given(store, kind):
 def test_what_is_no_rows_is_refused(store, rows, message):
     with pytest.raises(TypeError, match=message):
         store.read(rows)
-
-
-def test_the_rows_given_stay_as_they_are(store):
-    rows = np.array([-1, 3])
-    store.read(rows, ["label"])
-    assert rows.tolist() == [-1, 3]
+    if not isinstance(rows, str | int):  # which is one row between brackets
+        for use in (store.__getitem__, TraceDataset(store).__getitem__):
+            with pytest.raises(TypeError, match=message):
+                use(rows)
 
 
 @pytest.mark.parametrize("check", [False, True])
@@ -437,9 +427,3 @@ def test_without_a_package_one_line_says_what_to_install(store, monkeypatch, pac
     expected = rf"^{convert}: the package {package} is not installed; run .*\[frames\]"
     with pytest.raises(NotFoundError, match=expected):
         getattr(store, convert)()
-
-
-def test_a_ragged_pair_still_unpacks(store):
-    values, offsets = store.read([3, 4])["tokens"]
-    assert isinstance(Ragged(values, offsets), tuple)
-    assert offsets[-1] == len(values)

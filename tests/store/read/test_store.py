@@ -43,16 +43,6 @@ from store.read import row_reader
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_row_comes_back_bit_for_bit(store_path, rows):
-    store = TraceStore.open(store_path)
-    assert len(store) == len(rows)
-    assert list(store.ids) == [trace_id for trace_id, _ in rows]
-    for row, (trace_id, values) in enumerate(rows):
-        assert store.row_of(trace_id) == row
-        assert store[row].id == trace_id
-        assert_same_row(store[trace_id], values)
-
-
 @given(st.lists(st.integers(0, 39), max_size=50))
 def test_a_batch_holds_the_rows_asked_for_in_that_order(store_path, rows, wanted):
     batch = TraceStore.open(store_path).read(wanted)
@@ -78,7 +68,7 @@ def columns(draw):
     )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     schema=st.lists(columns(), min_size=1, max_size=4).map(
         lambda cs: Schema({f"c{i}": c for i, c in enumerate(cs)})
@@ -140,11 +130,6 @@ def test_a_row_inside_one_shard_is_a_view_and_keeps_its_map(store_path):
     assert view.tolist() == expected
 
 
-def test_columns_of_an_axis_share_their_offsets(store_path):
-    batch = TraceStore.open(store_path).read([1, 2, 3])
-    assert batch["tokens"].offsets is batch["hidden_states"].offsets
-
-
 BFLOAT16 = ml_dtypes.bfloat16
 BFLOAT16_VALUES = np.array([1.5, -0.0, np.inf, 1e-40, 3.1416, np.nan], BFLOAT16)
 
@@ -186,13 +171,6 @@ def test_bfloat16_of_every_library_is_stored_as_its_bits(tmp_path, kind):
     assert store[0]["three"].dtype == store.read([0])["one"].dtype == torch.bfloat16
 
 
-def test_bfloat16_goes_into_no_other_column(tmp_path):
-    writer = StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("uint16", axis="t")}))
-    with pytest.raises(SchemaError, match="expected uint16, found bfloat16; convert it first"):
-        writer.append("a", {"x": BFLOAT16_VALUES})
-    writer.close()
-
-
 def test_a_store_pickles_small_and_sees_its_own_generation(tmp_path, rows):
     path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:10])
     store = TraceStore.open(path)
@@ -214,9 +192,10 @@ def test_a_reader_keeps_its_generation_while_the_tail_grows(tmp_path, rows):
     path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:5])
     store = TraceStore.open(path)
     with StoreWriter.open(path) as writer:
-        for row in rows[5:]:
+        for n, row in enumerate(rows[5:]):
             writer.append(*row)
-            writer.commit()
+            if n % 5 == 0:
+                writer.commit()
     assert_batch(store.read(range(5)), [row for _, row in rows[:5]])
 
 
@@ -288,30 +267,13 @@ def test_ids_are_unique_strings(tmp_path):
             writer.append("a", {"x": 1})
 
 
-def test_python_numbers_may_be_rounded_arrays_may_not(tmp_path):
-    schema = Schema({"score": Column("float32"), "curve": Column("float16", axis="t")})
-    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
-        writer.append("a", {"score": 0.1, "curve": [0.1, 2]})
-        writer.append("b", {"score": 1, "curve": []})
-        with pytest.raises(
-            SchemaError, match="expected numbers that float16 can hold, found up to 70000"
-        ):
-            writer.append("c", {"score": 1, "curve": [70000.0]})
-    assert TraceStore.open(tmp_path / "s.zarr")["a"]["score"] == np.float32(0.1)
-
-
-def test_creating_over_something_is_refused(store_path, tmp_path):
-    (tmp_path / "file").write_text("x")
-    for path in (store_path, tmp_path / "file"):
-        with pytest.raises(SchemaError, match="expected a new path"):
-            StoreWriter.create(path, SCHEMA)
-
-
 def test_an_unknown_id_names_the_closest(store_path):
     with pytest.raises(
         NotFoundError, match="one of its 40 trace ids, found 'trace 7'; closest: 'trace 7 é'"
     ):
         TraceStore.open(store_path)["trace 7"]
+    with pytest.raises(NotFoundError):
+        TraceStore.open(store_path)["\udcff"]  # which no text can be
     assert closest("zzz", ["abc"]) == ""
 
 
@@ -471,12 +433,29 @@ def test_a_relative_path_outlives_a_change_of_directory(tmp_path, rows, monkeypa
     assert_same_row(store[rows[1][0]], rows[1][1])
 
 
-def test_numpy_numbers_in_a_list_are_not_rounded(tmp_path):
-    writer = StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("float16", axis="t")}))
-    for value in ([np.float32(0.1)], [np.ones(1, np.float32)[0]], np.float64(0.1).reshape(1)):
-        with pytest.raises(SchemaError, match="expected float16, found float"):
-            writer.append("a", {"x": value})
-    writer.close()
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"half": [70000.0]}, "expected numbers that float16 can hold, found up to 70000"),
+        ({"half": [np.float32(0.1)]}, "expected float16, found float"),
+        ({"half": np.float64(0.1).reshape(1)}, "expected float16, found float"),
+        ({"bits": BFLOAT16_VALUES}, "expected uint16, found bfloat16; convert it first"),
+    ],
+)
+def test_python_numbers_may_be_rounded_arrays_may_not(tmp_path, change, message):
+    schema = Schema(
+        {
+            "score": Column("float32"),
+            "half": Column("float16", axis="t"),
+            "bits": Column("uint16", axis="u"),
+        }
+    )
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        row = {"score": 0.1, "half": [0.1, 2], "bits": []}
+        writer.append("a", row)
+        with pytest.raises(SchemaError, match=message):
+            writer.append("b", row | change)
+    assert TraceStore.open(tmp_path / "s.zarr")["a"]["score"] == np.float32(0.1)
 
 
 def test_text_that_is_damaged_is_named(broken_path, rows):
@@ -510,18 +489,12 @@ def test_many_ids_are_found_at_once(store_path, rows, monkeypatch):
 def test_arrays_are_what_tensors_are(store_path, rows):
     """In every column, of rows in any order and of all; bfloat16 is float32."""
     store = TraceStore.open(store_path)
-    wanted = [5, 0, 39, 5]
-    arrays, batch = store.read_arrays(wanted), store.read(wanted)
-    assert arrays.rows.tolist() == wanted
+    arrays, batch = store.read_arrays([5, 0, 39, 5]), store.read([5, 0, 39, 5])
     for name, column in store.schema.columns.items():
         if column.is_text:
-            assert arrays.texts(name) == batch.texts(name)
             assert store.column_array(name) == store.column(name)
             continue
-        tensor = batch[name]
-        if column.axis is not None:
-            np.testing.assert_array_equal(arrays.ragged(name).offsets, tensor.offsets.numpy())
-            tensor = tensor.values
+        tensor = batch[name] if column.axis is None else batch.ragged(name).values
         wide = tensor.float() if column.dtype == "bfloat16" else tensor
         for either in (arrays, batch):
             np.testing.assert_array_equal(either.numbers(name), wide.numpy())
@@ -536,14 +509,8 @@ def test_arrays_are_what_tensors_are(store_path, rows):
         TypeError, match=r"'label': expected a column of texts, found \(4,\) of int8"
     ):
         arrays.texts("label")
-
-
-def test_ids_that_no_text_can_be_are_simply_absent(store_path):
-    store = TraceStore.open(store_path)
-    assert "\ud800" not in store
-    assert "trace 3 é" in store.ids
-    with pytest.raises(NotFoundError):
-        store["\udcff"]
+    with pytest.raises(TypeError, match="'question': expected a fixed column, found"):
+        arrays.fixed("question")
 
 
 def test_an_open_store_with_another_cache(store_path):

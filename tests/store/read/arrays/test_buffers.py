@@ -29,14 +29,6 @@ def test_a_block_returns_when_nothing_refers_to_it():
     assert pool.empty(SHAPE, F32).ctypes.data == address
 
 
-def test_bfloat16_tensors_hold_their_block():
-    pool = BufferPool()
-    tensor = torch.from_numpy(pool.empty(SHAPE, np.dtype("int16"))).view(torch.bfloat16)
-    tensor[:] = 3
-    pool.empty(SHAPE, np.dtype("int16"))[:] = 0
-    assert (tensor == 3).all()
-
-
 def test_idle_memory_is_bounded():
     pool = BufferPool(max_idle_bytes=20 * block_bytes(SMALL_BYTES * 8))
     arrays = [pool.empty(SHAPE, F32) for _ in range(40)]

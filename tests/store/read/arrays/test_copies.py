@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.read.arrays.copies import gather, scatter, window_width
+from store.read.arrays.copies import scatter, window_width
 
 N_BYTES = 400
 
@@ -42,12 +42,3 @@ def test_many_wide_ranges_are_scattered_in_several_steps():
     scatter(memory, firsts, sizes, np.full(700, len(memory)), width, out)
     pieces = [memory[first : first + size] for first, size in zip(firsts, sizes, strict=True)]
     assert np.array_equal(out, np.concatenate(pieces))
-
-
-@given(firsts=st.lists(st.integers(0, N_BYTES - 7), min_size=1, max_size=20))
-def test_gathered_ranges_lie_one_after_the_other(firsts):
-    memory = np.random.default_rng(0).integers(0, 256, N_BYTES, np.uint8)
-    found = gather(memory, np.array(firsts), 7)
-    assert (
-        found.tolist() == np.concatenate([memory[first : first + 7] for first in firsts]).tolist()
-    )

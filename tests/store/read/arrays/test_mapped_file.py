@@ -1,21 +1,6 @@
-import gc
-
-import numpy as np
 import pytest
 
 from store.read.arrays.mapped_file import MappedFile
-
-
-def test_a_view_keeps_its_map(tmp_path):
-    data = np.random.default_rng(0).integers(0, 256, 100_000, np.uint8)
-    data.tofile(tmp_path / "f")
-    mapped = MappedFile(tmp_path / "f")
-    view = mapped.bytes[5000:90_000]
-    (tmp_path / "f").unlink()
-    del mapped
-    gc.collect()
-    assert np.array_equal(view, data[5000:90_000])
-    assert not view.flags.writeable
 
 
 def test_maps_hold_no_descriptor(tmp_path):
