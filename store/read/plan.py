@@ -31,19 +31,16 @@ class RowRanges:
     stops: np.ndarray
 
     def __post_init__(self) -> None:
-        for name in ("starts", "stops"):
-            found = np.asarray(getattr(self, name))
-            if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        both = {"starts": np.asarray(self.starts), "stops": np.asarray(self.stops)}
+        shape = both["starts"].shape
+        for name, found in both.items():
+            is_whole = found.dtype.kind in "iu" or not found.size
+            if not is_whole or found.shape != shape or len(shape) != 1:
                 raise ValueError(
-                    f"RowRanges: {name}: expected integers (n_rows,), found {found.dtype} "
-                    f"{found.shape}"
+                    f"RowRanges: expected as many starts as stops, integers (n_rows,), found "
+                    f"{name} {found.dtype} {found.shape}"
                 )
             object.__setattr__(self, name, found.astype(np.int64, copy=False))
-        if len(self.starts) != len(self.stops):
-            raise ValueError(
-                f"RowRanges: expected as many stops as starts, {len(self.starts)}, found "
-                f"{len(self.stops)}"
-            )
 
 
 AxisPart = slice | int | str | RowRanges

@@ -40,7 +40,7 @@ class Offsets:
         offsets = self.cuts(0, self.array.n_items - 1)
         first, last = offsets[[0, -1]].tolist()
         if (first, last) != (0, self.n_items):
-            raise self._wrong_bounds(first, last)
+            raise self._wrong(first, last)
         return offsets
 
     def cuts(self, start: int, stop: int) -> np.ndarray:
@@ -55,9 +55,8 @@ class Offsets:
     def item_range(self, row: int) -> tuple[int, int]:
         """The items of a row: first, and after the last; raises CorruptError."""
         start, stop = self.array.read(row, row + 2).tolist()
-        self._check_bounds(start, stop)
-        if stop < start:
-            raise self._fall(row)
+        if not 0 <= start <= stop <= self.n_items:
+            raise self._wrong(start, stop, f", row {row}")
         return start, stop
 
     def item_ranges(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,10 +70,8 @@ class Offsets:
         """The row that holds each item: int64, of the shape of `items`."""
         return np.searchsorted(self.read(), items, side="right") - 1
 
-    def next_use_of_items(self, next_use: NextUse | None) -> NextUse | None:
+    def next_use_of_items(self, next_use: NextUse) -> NextUse:
         """When items are needed again, of when rows are."""
-        if next_use is None:
-            return None
 
         def of_items(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
             return next_use(i, *self.rows_of((first, last)))
@@ -82,25 +79,15 @@ class Offsets:
         return of_items
 
     def _check(self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
-        if len(rows):
-            self._check_bounds(int(starts.min()), int(stops.max()))
-            falls = stops < starts
-            if falls.any():
-                raise self._fall(int(rows[np.argmax(falls)]))
+        is_wrong = (starts < 0) | (starts > stops) | (stops > self.n_items)
+        if np.count_nonzero(is_wrong):
+            i = np.argmax(is_wrong)
+            raise self._wrong(int(starts[i]), int(stops[i]), f", row {rows[i]}")
 
-    def _check_bounds(self, start: int, stop: int) -> None:
-        if not 0 <= start <= self.n_items or not 0 <= stop <= self.n_items:
-            raise self._wrong_bounds(start, stop)
-
-    def _wrong_bounds(self, start: int, stop: int) -> CorruptError:
-        expected = f"offsets from 0 to {self.n_items}"
+    def _wrong(self, start: int, stop: int, where: str = "") -> CorruptError:
+        expected = f"offsets from 0 to {self.n_items} that never fall"
         return CorruptError(
-            f"axis {self.axis!r}: expected {expected}, found {start} to {stop}; {RESTORE}"
-        )
-
-    def _fall(self, row: int) -> CorruptError:
-        return CorruptError(
-            f"axis {self.axis!r}, row {row}: expected offsets that never fall; {RESTORE}"
+            f"axis {self.axis!r}{where}: expected {expected}, found {start} to {stop}; {RESTORE}"
         )
 
 

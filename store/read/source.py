@@ -90,10 +90,8 @@ class StoreSource:
         open_shard: OpenShard | None = None,
     ) -> RawArray | CompressedArray:
         """The reader of shards that are here; see `FileArray` for `open_shard`."""
-        files = (self.directory, array, max_maps, sums)
-        if array.layout.codec is None:
-            return RawArray(*files, open_shard)
-        return CompressedArray(*files, cache or ChunkCache(0), open_shard)
+        kind = RawArray if array.layout.codec is None else CompressedArray
+        return kind(self.directory, array, max_maps, sums, cache, open_shard)
 
     def file_bytes(self, path: str = "") -> int:
         """What the files below a path in the store take on the disk; or its objects."""

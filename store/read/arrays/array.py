@@ -11,8 +11,9 @@ import numpy as np
 
 from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
+from store.format.ranges import cut_ranges
 from store.read.arrays.chunk_sums import ChunkSums
-from store.read.arrays.item_location import Located, locate, next_use_of_places
+from store.read.arrays.item_location import Located, next_use_of_places, pairs
 from store.read.arrays.read_options import (
     DEFAULT,
     UNSCHEDULED,
@@ -66,8 +67,24 @@ class Array:
         return self.read_located(located, select, options)
 
     def locate(self, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray) -> list[Located]:
-        """Where the items of several reads are; see `item_location.locate`."""
-        return locate(self.array, starts, stops, cuts, self.n_together)
+        """Where the items of several reads are, found at once.
+
+        Starts and stops are the item ranges of all reads, int64 `(n,)`; the i-th read has those
+        from `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`.
+        """
+        if self.segments is not None:
+            split = self.segments.split
+            places = split(starts, stops)
+            if len(places[0]) != len(starts):  # a range crosses a border, which no row does
+                counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
+                cuts = np.cumsum([0, *counts])
+            starts, stops = places
+        if self.n_together is None:
+            return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
+        owners, starts, stops, numbers = cut_ranges(starts, stops, self.n_together)
+        if owners is not None:
+            cuts = owners.searchsorted(cuts)
+        return [Located(starts[a:b], stops[a:b], numbers[a:b]) for a, b in pairs(cuts)]
 
     def read_located(
         self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT

@@ -1,20 +1,16 @@
 """A compressed array, read through decoded chunks."""
 
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
-from store.format.contents import StoredArray
 from store.read.arrays.buffers import BufferPool
-from store.read.arrays.chunk_cache import ChunkCache
-from store.read.arrays.chunk_sums import ChunkSums
-from store.read.arrays.file_array import FileArray, OpenShard
+from store.read.arrays.file_array import FileArray
 from store.read.arrays.item_location import Located, NextUse, Part, next_use_of_places, plan_parts
 from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions
 from store.read.arrays.shard import CompressedShard
-from store.read.directory import StoreDirectory
 
 __all__ = ["CompressedArray"]
 
@@ -43,18 +39,10 @@ class CompressedArray(FileArray[CompressedShard]):
 
     shard_type = CompressedShard
 
-    def __init__(
-        self,
-        directory: StoreDirectory,
-        array: StoredArray,
-        max_maps: int,
-        sums: ChunkSums | None,
-        cache: ChunkCache,
-        open_shard: OpenShard | None = None,
-    ) -> None:
-        super().__init__(directory, array, max_maps, sums, open_shard)
-        self.cache = cache
-        self._pool = BufferPool(IDLE_CHUNK_BYTES)
+    @cached_property
+    def _pool(self) -> BufferPool:
+        """The memory of decoded chunks."""
+        return BufferPool(IDLE_CHUNK_BYTES)
 
     def read_located(
         self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT

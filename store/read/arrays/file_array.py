@@ -2,7 +2,7 @@
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.ranges import chunks_touched, join_ranges
 from store.read.arrays.array import Array
+from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.chunk_sums import CheckedChunks, ChunkSums
 from store.read.arrays.copies import selected_runs
 from store.read.arrays.item_location import plan_pieces
@@ -23,7 +24,7 @@ __all__ = ["FileArray", "OpenShard"]
 APART_BYTES = 16 * 1024
 
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
-OpenShard: TypeAlias = Callable[[int], Any]
+OpenShard: TypeAlias = Callable[[int], RawShard | CompressedShard]
 """Opens a shard by number, of the kind that an array has."""
 
 
@@ -31,7 +32,7 @@ class FileArray(Array, Generic[ShardType]):
     """The shards of one array, opened when first needed, the oldest closed beyond a number.
 
     They are opened by `open_shard`, by number; None: they are files of `directory`, and a shard of
-    another store, that has taken its place, is refused.
+    another store, that has taken its place, is refused. `cache` is for decoded chunks.
     """
 
     shard_type: type[ShardType]
@@ -42,12 +43,14 @@ class FileArray(Array, Generic[ShardType]):
         array: StoredArray,
         max_maps: int,
         sums: ChunkSums | None,
+        cache: ChunkCache | None = None,
         open_shard: OpenShard | None = None,
     ) -> None:
         super().__init__(array, sums)
         self.directory = directory
         self.max_maps = max_maps
-        self._opener = open_shard
+        self.cache = cache or ChunkCache(0)
+        self._opener: Callable[[int], ShardType] | None = cast("Any", open_shard)
         n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
         self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
         self.close_shards()
@@ -56,7 +59,7 @@ class FileArray(Array, Generic[ShardType]):
         """A shard, mapped; views of it outlive its being closed here."""
         shard = self._shards.get(number)
         if shard is None:
-            shard = self._open_file(number) if self._opener is None else self._opener(number)
+            shard = (self._opener or self._open_file)(number)
             self._shards[number] = shard
             for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
                 self._shards.pop(oldest, None)

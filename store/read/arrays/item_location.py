@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from store.format.contents import StoredArray
 from store.format.ranges import cut_ranges, join_ranges, packed_offsets
 from store.format.segments import Segments
 
@@ -19,7 +18,6 @@ __all__ = [
     "NextUse",
     "Part",
     "Piece",
-    "locate",
     "next_use_of_places",
     "pairs",
     "plan_parts",
@@ -38,34 +36,6 @@ class Located(NamedTuple):
     starts: np.ndarray
     stops: np.ndarray
     numbers: np.ndarray | None = None
-
-
-def locate(
-    array: StoredArray,
-    starts: np.ndarray,
-    stops: np.ndarray,
-    cuts: np.ndarray,
-    n_together: int | None,
-) -> list[Located]:
-    """Where the items of several reads are, found at once.
-
-    Starts and stops are the item ranges of all reads, int64 `(n,)`; the i-th read has those from
-    `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`. Ranges are cut where `n_together` places, of
-    a shard or a chunk, end; None: they stay whole.
-    """
-    if array.segments is not None:
-        split = array.segments.split
-        places = split(starts, stops)
-        if len(places[0]) != len(starts):  # a range crosses a border, which no row does
-            counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
-            cuts = np.cumsum([0, *counts])
-        starts, stops = places
-    if n_together is None:
-        return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
-    owners, starts, stops, numbers = cut_ranges(starts, stops, n_together)
-    if owners is not None:
-        cuts = owners.searchsorted(cuts)
-    return [Located(starts[a:b], stops[a:b], numbers[a:b]) for a, b in pairs(cuts)]
 
 
 class Piece(NamedTuple):

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -36,25 +37,15 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _FAILED = ctypes.c_void_p(-1).value
 
 
-class _Memory:
-    """How NumPy sees read-only bytes of this process; an array over them holds this object."""
-
-    def __init__(self, address: int, n_bytes: int, owner: object) -> None:
-        self.owner = owner
-        self.__array_interface__ = {
-            "shape": (n_bytes,),
-            "typestr": "|u1",
-            "data": (address, True),
-            "version": 3,
-        }
-
-
 def bytes_at(address: int, n_bytes: int, owner: object = None) -> np.ndarray:
     """The bytes of this process from an address on, read-only: uint8 `(n_bytes,)`.
 
     An array over them holds their owner.
     """
-    return np.asarray(_Memory(address, n_bytes, owner)) if n_bytes else np.empty(0, np.uint8)
+    if not n_bytes:
+        return np.empty(0, np.uint8)
+    shown = {"shape": (n_bytes,), "typestr": "|u1", "data": (address, True), "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=shown, owner=owner))
 
 
 class MappedFile:

@@ -147,7 +147,7 @@ def test_what_a_reader_that_does_not_check_is_told(small_store):
     """Offsets that fall are an error there too; a row of the id table that is none is left out."""
     with flipped(small_store / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
         found = answers(small_store, check=False)
-        assert "expected offsets that never fall" in str(found["x in 1"])
+        assert "that never fall" in str(found["x in 1"])
     with flipped(small_store / "_index/0-7/row/c/0", 7, 0x80):
         found = answers(small_store, check=False)
         assert sum(isinstance(found[f"row of {row}"], StoreError) for row in range(len(ROWS))) == 1
