@@ -14,8 +14,7 @@ from store.feed.worker_memory import worker_arena
 from store.read.arrays.read_options import ReadOptions
 from store.read.batches.batch import Batch, Row
 from store.read.joined.joined_store import Stores, open_joined
-from store.read.plan import Select
-from store.read.row_keys import ManyRows, Rows, is_many
+from store.read.plan import ManyRows, Rows, Select, is_many
 
 __all__ = ["TraceDataset"]
 

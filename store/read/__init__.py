@@ -3,7 +3,7 @@
 A read goes down this list, and its batch comes back up:
 
 - `store` is what a user opens and asks; `trace_ids` its ids, `questions` its questions.
-- `row_keys` makes row numbers of what a user names, `plan` checks columns and selections once.
+- `plan` makes row numbers of what a user names, and checks columns and selections once.
 - `row_reader` finds the rows, announces them to the kernel, reads them.
 - `row_location` says which items a row has, `token_choice` which token has a number.
 - `arrays/` has the bytes of each column, and `arrays/item_location` says in which shard and chunk.

@@ -23,8 +23,16 @@ from store.read.batches.tabular import Tabular, Values, choose_single, column_li
 from store.read.batches.tensors import as_tensor, check_arrays
 from store.read.filters.filter import filter_rows
 from store.read.filters.single_values import SingleValues
-from store.read.plan import ReadPlan, Select, check_ranges, plan_read
-from store.read.row_keys import ManyRows, Rows, is_many, row_numbers
+from store.read.plan import (
+    ManyRows,
+    ReadPlan,
+    Rows,
+    Select,
+    check_ranges,
+    is_many,
+    plan_read,
+    row_numbers,
+)
 from store.read.row_reader import RowReader
 from store.read.source import MirrorLike, StoreSource, address_of, open_source
 from store.read.trace_ids import TraceIds

@@ -10,7 +10,7 @@ from store.errors import NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID
 from store.format.values import decode_texts
-from store.read.row_keys import ManyRows, is_many, row_numbers
+from store.read.plan import ManyRows, is_many, row_numbers
 from store.read.row_reader import RowReader
 
 __all__ = ["TraceIds"]

@@ -22,6 +22,7 @@ __all__ = ["FileArray", "OpenShard"]
 
 # of each item, not to be read: less is not worth a call of the kernel for each
 APART_BYTES = 16 * 1024
+FIRST_PLANE = np.zeros(1, np.int64)
 
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 OpenShard: TypeAlias = Callable[[int], RawShard | CompressedShard]
@@ -218,4 +219,5 @@ class FileArray(Array, Generic[ShardType]):
         """See `Array`."""
         number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
-        return shard.file.is_cached(shard.first_byte(inside))
+        ((first, _),) = shard.byte_ranges(inside, inside + 1, FIRST_PLANE)
+        return shard.file.is_cached(first)

@@ -112,10 +112,6 @@ class RawShard(_Shard):
             for offset in range(start * n_bytes, stop * n_bytes, n_bytes)
         ]
 
-    def first_byte(self, item: int) -> int:
-        """Where an item begins in the file, in the first plane."""
-        return int(self.plane_offsets[0]) + item * self.layout.plane_item_bytes
-
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
         """Where the items `start:stop` of some planes lie in the file."""
         first = start * self.layout.plane_item_bytes
@@ -201,10 +197,6 @@ class CompressedShard(_Shard):
         """The bytes of a chunk, its own checksum included."""
         offset, n_bytes = self.entries[chunk, plane].tolist()
         return self.data[offset : offset + n_bytes]
-
-    def first_byte(self, item: int) -> int:
-        """Where the chunk of an item begins in the file, in the first plane."""
-        return int(self.entries[item // self.layout.chunk_items, 0, 0])
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
         """Where the chunks of the items `start:stop` of some planes lie in the file."""
