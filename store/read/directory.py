@@ -55,13 +55,13 @@ class StoreDirectory:
     A repair puts another directory at the same path. A reader of the old one must not take a file
     of the new one for its own: it opens the file, and then asks here. Another store may also be
     copied over the files of the one that was opened, whose `uuid` tells; None: it is not asked for.
-    Without an inode, no other store can be there. A store that was opened while it was built is
-    followed to its name.
+    Without an inode, as of a mirror, no other store can be there. A store that was opened while it
+    was built is followed to its name.
     """
 
     path: Path
-    device: int
-    inode: int | None
+    device: int = 0
+    inode: int | None = None
     uuid: str | None = None
 
     @classmethod
@@ -70,11 +70,6 @@ class StoreDirectory:
         absolute = Path(path).absolute()
         status = absolute.stat()
         return cls(absolute, status.st_dev, status.st_ino)
-
-    @classmethod
-    def of_mirror(cls, path: Path) -> "StoreDirectory":
-        """The directory of a mirror: its name says what is mirrored, also if it is made again."""
-        return cls(path.absolute(), 0, None)
 
     def is_same(self, other: "StoreDirectory") -> bool:
         """Whether both are one directory, under whichever name."""
@@ -90,8 +85,7 @@ class StoreDirectory:
 
     def _is_at(self, path: Path) -> bool:
         with suppress(OSError):
-            status = path.stat()
-            return (status.st_dev, status.st_ino) == (self.device, self.inode)
+            return self.is_same(StoreDirectory.at(path))
         return False
 
     def check(self) -> None:
@@ -100,15 +94,15 @@ class StoreDirectory:
             return
         place = self.now()
         try:
-            status = place.stat()
+            there = StoreDirectory.at(place)
         except FileNotFoundError as error:
             if self.now() != place:
                 return self.check()
             raise CorruptError(
                 f"{self.path}: the store is gone; open it where it is now"
             ) from error
-        is_other = (status.st_dev, status.st_ino) != (self.device, self.inode)
-        if is_other or (self.uuid is not None and _uuid_at(place) not in (None, self.uuid)):
+        has_other_uuid = self.uuid is not None and _uuid_at(place) not in (None, self.uuid)
+        if has_other_uuid or not self.is_same(there):
             raise CorruptError(
                 f"{self.path}: another store has taken the place of the one that was opened; "
                 "open it again"

@@ -103,7 +103,7 @@ class JoinedSource(StoreSource):
     def __init__(self, stores: Sequence[TraceStore]) -> None:
         self.stores = list(stores)
         self.prefixes = id_prefixes(self.stores)
-        self.directory = StoreDirectory(Path(self.where), 0, None)
+        self.directory = StoreDirectory(Path(self.where))
 
     @property
     def where(self) -> str:

@@ -29,7 +29,7 @@ class MirroredSource(StoreSource):
     is_trusted = False
 
     def __init__(self, mirror: Mirror) -> None:
-        super().__init__(StoreDirectory.of_mirror(mirror.root))
+        super().__init__(StoreDirectory(mirror.root.absolute()))
         self.mirror: Mirror = mirror
 
     def __reduce__(self) -> tuple:
