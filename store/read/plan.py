@@ -268,7 +268,7 @@ def as_span(part: AxisPart, axis: str, where: str) -> Span:
     wanted = _slice_of(part, f"{where}, axis {axis!r}")
     if wanted.step not in (None, 1):
         expected = f"{where}, axis {axis!r}: expected a slice of step 1"
-        raise IndexError(f"{expected}, found {_text(wanted)}")
+        raise IndexError(f"{expected}, found {wanted}")
     return Span(axis, wanted.start, wanted.stop)
 
 
@@ -277,12 +277,8 @@ def _as_slice(part: AxisPart, n: int, where: str) -> slice:
     wanted = _slice_of(part, where)
     is_inside = all(end is None or -n <= end <= n for end in (wanted.start, wanted.stop))
     if not is_inside or not range(n)[wanted]:
-        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {_text(wanted)}")
+        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {wanted}")
     return wanted
-
-
-def _text(part: slice) -> str:
-    return f"{part.start}:{part.stop}:{part.step}"
 
 
 def _slice_of(part: AxisPart, where: str) -> slice:
