@@ -28,7 +28,7 @@ EXAMPLES = f"""\
 Each file becomes an object of the same name, zarr.json the last and under a condition: other
 readers see the whole store or none. Stopped, the same command continues where it stopped. A store
 that has grown since is appended to: its new traces become new objects, and those that readers may
-be reading are never replaced. A second writer is refused.
+be reading are never replaced. Where another push left other bytes, or is at work, it is refused.
 
 {CREDENTIALS}
 
@@ -87,7 +87,7 @@ class Push(Moving):
     source: Path = argument("path of the store", "STORE", path)
     url: str = argument(ADDRESSES, "URL")
     restart: bool = flag(
-        "take over from a push that was stopped on another machine or in another folder; only if "
+        "replace what another push, or one of an earlier state, left when it was stopped; only if "
         "it is not at work any more"
     )
     no_card: bool = flag("write no README.md beside the store")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from store.errors import CorruptError, NotFoundError
@@ -46,12 +45,10 @@ class Head(NamedTuple):
 
 OPEN_S = 9.0  # an address that leads nowhere is refused within 10 s
 OPEN_ATTEMPT_S = 4.0
-ATTEMPT_S = 50.0  # of one request; of a large file it is that of each part
+ATTEMPT_S = 50.0  # of one request
 STALL_S = 10.0  # without a byte
 SMALL_BYTES = 64 * 1024 * 1024  # what `get` holds in memory, unless told
 N_PARALLEL = 64
-PART_BYTES = 8 * 1024 * 1024
-MAX_PARTS = 9_000  # S3 has at most 10,000
 
 # for emulators; with `skip_signature` the client would still ask for a token before it writes
 ANONYMOUS = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
@@ -244,25 +241,25 @@ class Objects:
 
         Raises ConflictError if it is not so, TransientFault if it may have been written, or not.
         """
-        named = {"e_tag": expected.etag, "version": expected.version} if expected else {}
-        condition = {k: v for k, v in named.items() if v is not None}
-        return self.once._put(key, data, len(data), mode=condition or "create", use_multipart=False)
+        mode: Any = "create"
+        if expected is not None:
+            named = {"e_tag": expected.etag, "version": self._version(key, expected)}
+            mode = {name: value for name, value in named.items() if value is not None}
 
-    def replace(self, key: str, content: bytes | memoryview | Path) -> Head:
-        """Write an object, whatever is there; a large file in parts."""
-        if not isinstance(content, Path):
-            return self._put(key, content, len(content), use_multipart=False)
-        n_bytes = content.stat().st_size
-        part = max(PART_BYTES, n_bytes // MAX_PARTS + 1)
-        in_parts = {"use_multipart": n_bytes > part, "chunk_size": part, "max_concurrency": 4}
-        return self._put(key, content, n_bytes, **in_parts)
-
-    def _put(self, key: str, content: Any, n_bytes: int, **options: Any) -> Head:
         def work(obs: Any, store: Any) -> Head:
-            found = obs.put(store, key, content, **options)
-            return Head(n_bytes, found["e_tag"], found["version"])
+            found = obs.put(store, key, data, mode=mode, use_multipart=False)
+            return Head(len(data), found["e_tag"], found["version"])
 
-        return self._do(key, work)
+        return self.once._do(key, work)
+
+    def _version(self, key: str, expected: Head) -> str | None:
+        """The version of an object; GCS has its conditions on that, and its lists do not tell."""
+        if self.location.scheme != "gs" or expected.version is not None:
+            return expected.version
+        found = self.once.head(key)
+        if found.etag != expected.etag:
+            raise ConflictError(f"{self.where(key)}: another writer was first")
+        return found.version
 
     def delete(self, key: str) -> None:
         """Remove an object; it is no error if there is none."""

@@ -7,6 +7,7 @@ and hold more; a reader takes each in one request, or names the object that it b
 """
 
 import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from store.format.contents import (
     WORKING_DIR,
     StoredArray,
     column_array,
+    data_files,
     metadata_files,
     offsets_array,
     run_arrays,
@@ -29,70 +31,77 @@ from store.format.zarr_json import ArrayInfo
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.objects.objects import Objects
-from store.remote.pushed import Sums
-from store.remote.transfer.lineage import sums_at
+from store.remote.pushed import IN_BUCKET, Sums, sums_in
+from store.remote.transfer.commit import Remote
+from store.remote.transfer.lineage import sums_at, sums_of
 from store.remote.transfer.upload import Upload, file_of
 from store.write.array_writer import ArrayWriter, write_run
 from store.write.files import DISK
 
-__all__ = ["Append"]
+__all__ = ["Change", "plan_append", "whole_store"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 
 
-class Append:
-    """The difference between a store in a bucket and a later state of it here.
+@dataclass
+class Change:
+    """What has to be in a bucket before `manifest` is committed.
 
-    `old` is the manifest there, and `old_sums` has the sums of each of its arrays as it lies there,
-    by its path. `scratch` is an empty folder for new shards. From the bucket is only read.
-
-    Attributes
-    ----------
-    manifest, sums
-        What will be committed, and, as `old_sums`, of that.
-    new, grown
-        What has to be there before: first objects that are new, then those that are replaced by
-        longer ones.
+    First objects that are `new`, then those that may have `grown`: they replace shorter ones. Each
+    array has the `sums`, by its path.
     """
 
-    def __init__(
-        self,
-        store: TraceStore,
-        old: Manifest,
-        old_sums: dict[str, Sums],
-        objects: Objects,
-        scratch: Path,
-    ) -> None:
+    manifest: Manifest
+    sums: dict[str, Sums]
+    new: list[Upload]
+    grown: list[Upload]
+
+
+def whole_store(store: TraceStore) -> Change:
+    """Every file of a store but the one that commits it."""
+    manifest = store.manifest
+    files = [Upload(key, file_of(store.path, key)) for key in sorted(data_files(manifest))]
+    texts = [Upload(key, text) for key, text in metadata_files(manifest).items()]
+    return Change(manifest, sums_of(store), [*files, *texts], [])
+
+
+def plan_append(store: TraceStore, remote: Remote, objects: Objects, scratch: Path) -> Change:
+    """The difference between a store in a bucket and a later state of it here.
+
+    `scratch` is an empty folder for new shards. From the bucket is only read.
+    """
+    return _Append(store, remote, objects, scratch).plan()
+
+
+class _Append:
+    def __init__(self, store: TraceStore, remote: Remote, objects: Objects, scratch: Path) -> None:
         self.store = store
-        self.old = old
+        self.old = remote.manifest
         self.objects = objects
         self.scratch = scratch
         self.sums: dict[str, Sums] = {}
-        self._old_sums = old_sums
+        self._old_sums = sums_in(remote.record, IN_BUCKET)
         self.new: list[Upload] = []
         self.grown: list[Upload] = []
         self._segments: dict[str, list[int]] = {}
-        for column in store.schema.stored:
-            self._add_column(column)
-        for axis in store.schema.axes:
-            self._add_offsets(axis)
-        self.manifest = self._next(*self._add_ids())
-        self._add_metadata()
 
-    def _next(self, runs: tuple[tuple[int, int], ...], run_sums: dict[str, int]) -> Manifest:
+    def plan(self) -> Change:
         now = self.store.manifest
-        return Manifest(
-            schema=now.schema,
-            uuid=now.uuid,
+        for column in self.store.schema.stored:
+            self._add_column(column)
+        for axis in self.store.schema.axes:
+            self._add_offsets(axis)
+        runs, run_sums = self._add_ids()
+        manifest = replace(
+            now,
             generation=max(now.generation, self.old.generation + 1),
-            n_rows=now.n_rows,
-            n_items=now.n_items,
             runs=runs,
             run_sums=run_sums,
             tails={path: sums.tails for path, sums in self.sums.items() if sums.tails},
-            provenance=now.provenance,
             segments=self._segments,
         )
+        self._add_metadata(manifest)
+        return Change(manifest, self.sums, self.new, self.grown)
 
     def _old_column(self, path: str) -> StoredArray | None:
         """A column's array in the bucket; None if it is not there."""
@@ -215,10 +224,10 @@ class Append:
         known = {name: crc for name, crc in sums.items() if crc is not None}
         return (*kept, run), known | {run_name(run): checksum}
 
-    def _add_metadata(self) -> None:
+    def _add_metadata(self, manifest: Manifest) -> None:
         """The `zarr.json` of groups and arrays that are new, or say something else now."""
         before = metadata_files(self.old)
-        for path, text in metadata_files(self.manifest).items():
+        for path, text in metadata_files(manifest).items():
             if before.get(path) != text:
                 self.grown.append(Upload(path, text, is_new=False))
 

@@ -6,8 +6,6 @@ array may lie in two ways: as it was in the store that was pushed, and in the bu
 append begins a segment. A store that fits either of them has the same items.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from crc32c import crc32c
 
@@ -19,7 +17,8 @@ from store.format.schema import Schema
 from store.format.segments import Segments
 from store.read.source import open_array
 from store.read.store import TraceStore
-from store.remote.pushed import Sums
+from store.remote.pushed import IN_BUCKET, PUSHED, Sums, sums_in
+from store.remote.transfer.commit import Remote
 
 __all__ = ["check_lineage", "replaced_columns", "sums_at", "sums_of", "tail_sums"]
 
@@ -55,18 +54,26 @@ def tail_sums(layout: ArrayLayout, items: np.ndarray) -> list[int]:
     return [crc32c(np.ascontiguousarray(plane).data.cast("B")) for plane in planes]
 
 
-def check_lineage(
-    store: TraceStore,
-    manifest: Manifest,
-    pushed: Mapping[str, Sums],
-    in_bucket: Mapping[str, Sums],
-    where: str,
-) -> None:
-    """Raise SchemaError unless a local store begins with the rows of the one in a bucket.
+def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
+    """Raise SchemaError unless a local store begins with the rows of one in a bucket.
 
-    That has the `manifest`, and is at the address `where`. `pushed` and `in_bucket` have the sums
-    of each array by its path: in the store that it was pushed from, and as it lies there.
+    That is at the address `where`.
     """
+    manifest = remote.manifest
+    if manifest.uuid != store.uuid:
+        raise SchemaError(
+            f"{where}: expected an earlier state of {store.path}, found another store; choose "
+            "another address"
+        )
+    in_bucket = sums_in(remote.record, IN_BUCKET)
+    if not in_bucket:
+        if manifest == store.manifest:
+            return
+        raise SchemaError(
+            f"{where}: expected a store that was pushed, found a copy that another program made: "
+            "nothing says that this one begins with its rows; push it to another address"
+        )
+    pushed = sums_in(remote.record, PUSHED)
     if manifest.n_rows > len(store):
         raise SchemaError(
             f"{where}: expected at most the {len(store):,} traces of {store.path}, found "

@@ -1,31 +1,35 @@
 """A local store into a bucket: every file an object of the same name, `zarr.json` the last.
 
-What a reader may be reading is never replaced. An object is written only where none is, so that a
-push that was stopped goes on, and one that meets a stranger's objects stops. The local store is
-locked meanwhile: its files stay what they are.
+What a reader may be reading is never replaced. Every object is written under a condition: where
+none is, or, of the small files that grow, just the one that was seen. So a push that was stopped
+goes on, and one that meets another's objects stops. The local store is locked meanwhile: its files
+stay what they are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from store.check.verify import BytesProgress
-from store.errors import SchemaError
-from store.format.contents import WORKING_DIR, could_be_ours, data_files, metadata_files
+from store.errors import LockedError, SchemaError
+from store.format.contents import WORKING_DIR, could_be_ours
 from store.format.manifest import read_manifest
 from store.read.directory import files_below
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import Moved, Tally
-from store.remote.pushed import IN_BUCKET, PUSHED, Sums, sums_in
-from store.remote.transfer.append import Append
+from store.remote.pushed import IN_BUCKET, PUSHED
+from store.remote.transfer.append import Change, plan_append, whole_store
 from store.remote.transfer.card import CARD, card_text, is_card
-from store.remote.transfer.claim import claimed
-from store.remote.transfer.commit import Remote, check_conditions, commit, read_remote
+from store.remote.transfer.commit import (
+    Remote,
+    check_conditions,
+    check_present,
+    commit,
+    read_remote,
+)
 from store.remote.transfer.lineage import check_lineage, replaced_columns, sums_of
-from store.remote.transfer.upload import Upload, Uploader, file_of
+from store.remote.transfer.upload import Upload, Uploader
 from store.system import TRANSFER_THREADS
 from store.write.files import DISK
 from store.write.lock import WriterLock
@@ -62,7 +66,7 @@ def push_store(
     dry_run
         Look only.
     restart
-        Take over from a push that was stopped elsewhere. No other push may be at work.
+        Replace what another push left that was stopped. No other push may be at work.
     with_card
         Whether to write a README.md beside the store, unless somebody else's is there.
     n_threads, progress
@@ -73,7 +77,7 @@ def push_store(
     SchemaError
         Something else is there, or the server does not keep conditions.
     LockedError
-        Another writer is at work, here or there.
+        Another writer is at work, here or there, or one was stopped.
     UnreachableError
         The server did not answer in time; the same call goes on.
     """
@@ -85,145 +89,101 @@ def push_store(
     read_manifest(path)  # raises if there is no store, before a directory is locked
     with WriterLock(path.absolute()):
         store = TraceStore.open(path)
-        return _Push(store, objects, with_card, n_threads, progress).run(dry_run, restart)
-
-
-@dataclass
-class _Push:
-    store: TraceStore
-    objects: Objects
-    with_card: bool
-    n_threads: int
-    progress: BytesProgress
-
-    def __post_init__(self) -> None:
-        self.path = self.store.path
-        self.manifest = self.store.manifest
-
-    def run(self, dry_run: bool, restart: bool) -> Moved:
-        remote = read_remote(self.objects)
-        if remote is None:
-            return self._push_whole(dry_run, restart)
-        self._check_same_store(remote)
-        is_same = self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum)
-        old = sums_in(remote.record, IN_BUCKET)
-        if old:  # copies that grew on their own may have one manifest
-            pushed = sums_in(remote.record, PUSHED)
-            check_lineage(self.store, remote.manifest, pushed, old, str(self.objects.location))
-        elif not is_same:
-            raise SchemaError(
-                f"{self.objects.location}: expected a store that was pushed, found a copy that "
-                "another program made: nothing says that this one begins with its rows; push it "
-                "to another address"
-            )
-        if is_same:
-            return Moved(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
-        return self._append(remote, old, dry_run, restart)
-
-    def _push_whole(self, dry_run: bool, restart: bool) -> Moved:
-        """To where no store is."""
-        present = self.objects.list()
-        self._check_ours(present)
-        uploads = [*self._whole_store(), *self._card(present)]
-        pushed = Moved(self.manifest.n_rows, self.manifest.n_rows)
-        _count(pushed, uploads)
-        if dry_run:
-            pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
+        remote = read_remote(objects)
+        pushed = _difference(store, remote, objects)
+        if not pushed.is_done or (dry_run and remote is not None):
             return pushed
-        sums = sums_of(self.store)
-        check_conditions(self.objects)
-        with claimed(self.objects, self.store.directory, None, restart) as was_here:
-            present = self.objects.list()
-            if was_here:
-                self._remove(present.keys() - {CARD} - {upload.key for upload in uploads})
-            tally = Tally(self.progress, pushed.n_bytes)
-            pushed.n_present = self._upload(uploads, present, tally, was_here)
-            commit(self.objects, self.manifest, None, self._record(sums, sums))
-        return pushed
+        if not dry_run:
+            check_conditions(objects)
+        with _planned(store, remote, objects) as change:
+            present = objects.list()
+            check_present(objects, remote)  # after them: what is replaced is not of a later state
+            if remote is None:
+                _check_ours(objects, present, change, restart)
+            if with_card:
+                change.grown += _card(store, objects, present)
+            uploads = [*change.new, *change.grown]
+            pushed.n_files = len(uploads)
+            pushed.n_bytes = sum(upload.n_bytes for upload in uploads)
+            if dry_run:
+                pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
+                return pushed
+            tally = Tally(progress, pushed.n_bytes)
+            uploader = Uploader(objects, present, n_threads, tally.add, restart=restart)
+            pushed.n_present = uploader.upload(change.new)
+            uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
+            if remote is None:
+                _remove_others(objects, present, uploads)
+            sums = {PUSHED: sums_of(store), IN_BUCKET: change.sums}
+            commit(objects, change.manifest, remote, {SOURCE: store.manifest.checksum, **sums})
+    return pushed
 
-    def _append(self, remote: Remote, old: dict[str, Sums], dry_run: bool, restart: bool) -> Moved:
-        """To an earlier state of the store, whose arrays have the sums `old`."""
-        pushed = Moved(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
-        pushed.replaced = replaced_columns(self.store.schema, remote.manifest.schema)
-        if dry_run:
-            return pushed
-        check_conditions(self.objects)
-        with (
-            claimed(self.objects, self.store.directory, remote, restart) as was_here,
-            _scratch(self.path) as scratch,
-        ):
-            append = Append(self.store, remote.manifest, old, self.objects, scratch)
-            present = self.objects.list()
-            grown = [*append.grown, *self._card(present)]
-            _count(pushed, [*append.new, *grown])
-            tally = Tally(self.progress, pushed.n_bytes)
-            pushed.n_present = self._upload(append.new, present, tally, was_here)
-            self._upload(grown, present, tally, was_here)
-            record = self._record(sums_of(self.store), append.sums)
-            commit(self.objects, append.manifest, remote, record)
-        return pushed
 
-    def _record(self, pushed: dict[str, Sums], in_bucket: dict[str, Sums]) -> dict[str, Any]:
-        """What the next push compares its store with."""
-        return {SOURCE: self.manifest.checksum, PUSHED: pushed, IN_BUCKET: in_bucket}
-
-    def _upload(
-        self, uploads: Sequence[Upload], present: dict[str, Head], tally: Tally, replaces: bool
-    ) -> int:
-        uploader = Uploader(self.objects, self.n_threads, tally.add, replaces=replaces)
-        return uploader.upload(uploads, present)
-
-    def _check_same_store(self, remote: Remote) -> None:
-        if remote.manifest.uuid != self.manifest.uuid:
-            raise SchemaError(
-                f"{self.objects.location}: expected an earlier state of {self.path}, found "
-                "another store; choose another address"
-            )
-
-    def _check_ours(self, present: dict[str, Head]) -> None:
-        foreign = next((key for key in present if key != CARD and not could_be_ours(key)), None)
-        if foreign is not None:
-            raise SchemaError(
-                f"{self.objects.location}: expected a store or nothing, found {foreign!r:.80}; "
-                "choose another address"
-            )
-
-    def _whole_store(self) -> Iterator[Upload]:
-        """Every file of the store but the one that commits it."""
-        for key in sorted(data_files(self.manifest)):
-            yield Upload(key, file_of(self.path, key))
-        for key, text in metadata_files(self.manifest).items():
-            yield Upload(key, text)
-
-    def _card(self, present: Mapping[str, Head]) -> Iterator[Upload]:
-        """The README.md, unless there is one that a person wrote."""
-        if self.with_card and (CARD not in present or is_card(self.objects.get(CARD))):
-            text = card_text(self.store, str(self.objects.location))
-            yield Upload(CARD, text.encode(), is_new=False)
-
-    def _remove(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            if not key.startswith(f"{WORKING_DIR}/"):
-                self.objects.delete(key)
+def _difference(store: TraceStore, remote: Remote | None, objects: Objects) -> Moved:
+    """What a push has to do, but for the files; raises SchemaError if another store is there."""
+    pushed = Moved(len(store), len(store))
+    if remote is not None:
+        check_lineage(store, remote, str(objects.location))
+        sources = (remote.record.get(SOURCE), remote.manifest.checksum)
+        pushed.is_done = store.manifest.checksum not in sources
+        pushed.n_new_rows -= remote.manifest.n_rows
+        pushed.replaced = replaced_columns(store.schema, remote.manifest.schema)
+    return pushed
 
 
 @contextmanager
-def _scratch(path: Path) -> Iterator[Path]:
-    """An empty folder beside the store, which is removed at the end."""
-    folder = path.with_name(path.name + SCRATCH)
+def _planned(store: TraceStore, remote: Remote | None, objects: Objects) -> Iterator[Change]:
+    """What has to be written; new shards are in a folder beside the store, in the block only."""
+    if remote is None:
+        yield whole_store(store)
+        return
+    folder = store.path.with_name(store.path.name + SCRATCH)
     DISK.remove_tree(folder)
     folder.mkdir()
     try:
-        yield folder
+        yield plan_append(store, remote, objects, folder)
     finally:
         DISK.remove_tree(folder)
 
 
-def _count(pushed: Moved, uploads: Sequence[Upload]) -> None:
-    """Note what has to be there."""
-    pushed.n_files = len(uploads)
-    pushed.n_bytes = sum(upload.n_bytes for upload in uploads)
+def _others(present: Mapping[str, Head], uploads: Sequence[Upload]) -> list[str]:
+    """The keys of objects that no file of the store is at."""
+    own = {CARD, *(upload.key for upload in uploads)}
+    return [key for key in present if key not in own and not key.startswith(f"{WORKING_DIR}/")]
 
 
-def _seems_there(upload: Upload, present: dict[str, Head]) -> bool:
+def _check_ours(
+    objects: Objects, present: Mapping[str, Head], change: Change, restart: bool
+) -> None:
+    """Raise SchemaError or LockedError if there is what this push did not leave."""
+    for key in _others(present, change.new):
+        if not could_be_ours(key):
+            raise SchemaError(
+                f"{objects.location}: expected a store or nothing, found {key!r:.80}; choose "
+                "another address"
+            )
+        if not restart:
+            raise LockedError(
+                f"{objects.location}: expected nothing, found {key!r:.80}: another push is at "
+                "work, or one stopped; wait for it, or, if there is none, push with --restart"
+            )
+
+
+def _remove_others(
+    objects: Objects, present: Mapping[str, Head], uploads: Sequence[Upload]
+) -> None:
+    """Remove what another push left, which other programs would take for arrays of the store."""
+    for key in _others(present, uploads):
+        objects.delete(key)
+
+
+def _card(store: TraceStore, objects: Objects, present: Mapping[str, Head]) -> list[Upload]:
+    """The README.md, unless there is one that a person wrote."""
+    if CARD in present and not is_card(objects.get(CARD)):
+        return []
+    text = card_text(store, str(objects.location))
+    return [Upload(CARD, text.encode(), is_new=False)]
+
+
+def _seems_there(upload: Upload, present: Mapping[str, Head]) -> bool:
     return upload.key in present and present[upload.key].size == upload.n_bytes

@@ -1,36 +1,38 @@
-"""Files as objects that are written once: none that a reader may be reading is ever replaced.
+"""Objects that are written under a condition: where none is, or just the one that was seen.
 
-An object that is there with the same bytes is as good as written, which is how a stopped push goes
-on; one with other bytes belongs to somebody else.
+So writers never mix their objects, and a late one replaces nothing of a faster one. An object that
+is there with the same bytes is as good as written: that is how a stopped push goes on, and how a
+write is known whose answer was lost.
 """
 
 import hashlib
 import mmap
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from store.errors import CorruptError, LockedError, NotFoundError
+from store.errors import CorruptError, LockedError
 from store.read.arrays.shard import RESTORE
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import run_all
 
-__all__ = ["Content", "Upload", "Uploader", "file_of"]
+__all__ = ["Upload", "Uploader", "file_of", "write"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
-ONE_REQUEST_BYTES = 4 * 1024**3  # S3 takes 5 GiB, and more in parts
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 Content = Path | bytes
-Advance = Callable[[int], None]
+IsRight = Callable[[Head, bool], bool]
+"""Whether an object has the right bytes: its head, and whether it was written just now."""
 
 
 class Upload(NamedTuple):
     """An object to be written: a file, or bytes.
 
-    Nothing, or the same, must be there if it `is_new`; else it grows, and replaces what is there.
+    Nothing, or the same, must be there if it `is_new`; else it may replace what is there.
     """
 
     key: str
@@ -52,72 +54,85 @@ def file_of(root: Path, key: str) -> Path:
     return path
 
 
+def write(
+    objects: Objects, key: str, content: Content, expected: Head | None, is_right: IsRight
+) -> None:
+    """Write an object where just that of a head is; None: where none is.
+
+    Raises ConflictError if another writer was first, and nothing was changed; UnreachableError if
+    no certain answer came in time: it is done, or not.
+    """
+
+    def attempt() -> None:
+        nonlocal expected
+        try:
+            with _bytes_of(content) as data:
+                head = objects.put(key, data, expected)
+        except ConflictError:  # perhaps with an attempt of ours whose answer was lost
+            if not is_right(objects.once.head(key), False):
+                raise
+            return
+        if not is_right(head, True):
+            expected = head
+            raise TransientFault("other bytes than were sent")
+
+    objects.policy(objects.where(key), attempt)
+
+
 class Uploader:
     """Writes objects in parallel; the first error stops the others.
 
-    `advance` is called with the bytes of each object that is there now, from any thread. What
-    `replaces` removes objects with other bytes, which were there before; else they are refused.
+    `present` are the objects as they were seen: only those are replaced. With `restart` also those
+    that had to be new. `advance` is called with the bytes of each object that is there now, from
+    any thread.
     """
 
     def __init__(
-        self, objects: Objects, n_threads: int, advance: Advance, *, replaces: bool = False
+        self,
+        objects: Objects,
+        present: Mapping[str, Head],
+        n_threads: int,
+        advance: Callable[[int], None],
+        *,
+        restart: bool,
     ) -> None:
-        self.replaces = replaces
         self.objects = objects
+        self.present = present
         self.n_threads = n_threads
         self.advance = advance
+        self.restart = restart
         self._has_md5 = True  # the server's etags are MD5s, until one is seen that is not
 
-    def upload(self, uploads: Iterable[Upload], present: Mapping[str, Head]) -> int:
-        """Write objects; return how many of them were there: `present` were so a moment ago.
+    def upload(self, uploads: Iterable[Upload]) -> int:
+        """Write objects; return how many of them were there.
 
-        Raises
-        ------
-        LockedError
-            An object is there with other bytes.
-        UnreachableError
-            One could not be written in time; what is written stays.
+        Raises LockedError if an object is there with other bytes; UnreachableError if one could not
+        be written in time: what is written stays.
         """
-        items = [(item, present.get(item.key)) for item in uploads]
-        return sum(run_all(self.objects, self._one, items, self.n_threads))
+        return sum(run_all(self.objects, self._one, uploads, self.n_threads))
 
-    def _one(self, objects: Objects, item: tuple[Upload, Head | None]) -> bool:
+    def _one(self, objects: Objects, upload: Upload) -> bool:
         """Write one; return whether it was there."""
-        upload, present = item
+        present = self.present.get(upload.key)
         was_there = present is not None and self._is_same(upload, present)
         if not was_there:
-            if upload.is_new and present is not None:
-                if not self.replaces:
-                    raise self._foreign(upload)
-                objects.delete(upload.key)
-            objects.policy(objects.where(upload.key), lambda: self._write(upload))
+            try:
+                if present is not None and upload.is_new and not self.restart:
+                    raise ConflictError(upload.key)
+                write(objects, upload.key, upload.content, present, partial(self._is_right, upload))
+            except ConflictError:
+                raise LockedError(
+                    f"{self.objects.where(upload.key)}: expected no object, found one with other "
+                    "bytes: another push is at work, or one stopped; wait for it, or, if there is "
+                    "none, push with --restart"
+                ) from None
         self.advance(upload.n_bytes)
         return was_there
 
-    def _write(self, upload: Upload) -> None:
-        """One attempt to write an object, and to see that its bytes are right."""
-        key = upload.key
-        try:
-            head = self._put(upload)
-        except ConflictError:  # perhaps with an attempt of ours whose answer was lost
-            if not self._is_same(upload, self.objects.once.head(key)):
-                raise self._foreign(upload) from None
-            return
-        if self._has_md5 and _md5_in(head) and not self._is_same(upload, head):
-            if upload.is_new:  # it is ours, and nothing calls for it yet
-                self.objects.once.delete(key)
-            raise TransientFault("other bytes than were sent")
-
-    def _put(self, upload: Upload) -> Head:
-        objects = self.objects.once
-        if upload.n_bytes <= ONE_REQUEST_BYTES or isinstance(upload.content, bytes):
-            with _bytes_of(upload.content) as data:
-                return (objects.put if upload.is_new else objects.replace)(upload.key, data)
-        if upload.is_new:  # parts are not written under a condition: the claim has to do
-            with suppress(NotFoundError):
-                objects.head(upload.key)
-                raise ConflictError(upload.key)
-        return objects.replace(upload.key, upload.content)
+    def _is_right(self, upload: Upload, head: Head, was_sent: bool) -> bool:
+        """Whether its bytes arrived; of what was sent, where the etag says nothing: taken so."""
+        says_nothing = not (self._has_md5 and _md5_in(head))
+        return (was_sent and says_nothing) or self._is_same(upload, head)
 
     def _is_same(self, upload: Upload, head: Head) -> bool:
         """Whether an object has these bytes; it is read where its etag does not say so."""
@@ -138,13 +153,6 @@ class Uploader:
             if self.objects.get_range(key, start, end, etag) != data[start:end]:
                 return False
         return True
-
-    def _foreign(self, upload: Upload) -> LockedError:
-        return LockedError(
-            f"{self.objects.where(upload.key)}: expected no object, found one with other bytes: "
-            "another push is at work, or one stopped; wait for it, or, if there is none, "
-            "push with --restart"
-        )
 
 
 @contextmanager

@@ -9,8 +9,6 @@ import pytest
 
 from store import Column, LockedError, Schema, SchemaError, UnreachableError, VersionError
 from store.format.manifest import Manifest
-from store.read.directory import StoreDirectory
-from store.remote.transfer.claim import claimed
 from store.remote.transfer.commit import check_conditions, commit, read_remote
 
 EMPTY = Manifest(Schema({"label": Column("int8")}))
@@ -61,24 +59,6 @@ def test_of_many_committers_one_wins_each_round(bucket, n_committers, n_rounds):
     assert [n for n, _ in winners] == list(range(n_rounds))
 
 
-def test_a_commit_is_its_own_although_another_followed(bucket):
-    """Whose answer was lost finds its id in what was written on top of it."""
-    objects, other = bucket.open(), bucket.open()
-    commit(objects, EMPTY, None)
-    base = read_remote(objects)
-
-    def faults(method, path):
-        if method == "PUT":
-            return "lost"
-        bucket.proxy.faults = lambda *_: None  # it looks back, and another is faster
-        commit(other, replace(EMPTY, generation=2), read_remote(other))
-        return None
-
-    bucket.proxy.faults = faults
-    commit(objects, replace(EMPTY, generation=1), base)
-    assert read_remote(objects).manifest.generation == 2
-
-
 def test_a_commit_that_arrives_damaged_is_written_again(bucket):
     """By whoever wrote it, before it says that it is done."""
     objects = bucket.open()
@@ -118,29 +98,3 @@ def test_a_store_of_a_newer_format_is_refused(bucket):
     objects.put("zarr.json", text)
     with pytest.raises(VersionError, match="upgrade"):
         read_remote(objects)
-
-
-def test_a_claim_keeps_another_push_out_until_the_next_commit(bucket, tmp_path):
-    """One that was killed stands in nobody's way after that, and never in its own."""
-    objects = bucket.open()
-    here, there = (StoreDirectory(tmp_path, 0, inode) for inode in (1, 2))
-    with pytest.raises(RuntimeError), claimed(objects, here, None, restart=False):
-        raise RuntimeError
-    refused = pytest.raises(LockedError, match="another push is at work")
-    with refused, claimed(objects, there, None, restart=False):
-        pass
-    with claimed(objects, here, None, restart=False) as was_here:  # the same goes on
-        assert was_here
-        commit(objects, EMPTY, None)
-        base = read_remote(objects)
-        with claimed(objects, there, base, restart=False):
-            pass
-
-
-def test_a_claim_whose_answer_was_lost_is_a_new_one(bucket, tmp_path):
-    """Nobody was here before."""
-    answers = iter(["lost"])
-    bucket.proxy.faults = lambda *_: next(answers, None)
-    directory = StoreDirectory(tmp_path, 0, 1)
-    with claimed(bucket.open(), directory, None, restart=False) as was_here:
-        assert not was_here

@@ -22,12 +22,10 @@ def objects(bucket):
     return objects
 
 
-def test_what_was_written_is_read(objects, tmp_path):
-    """Whole objects, ranges, sizes, lists; large files in parts."""
-    file = tmp_path / "file"
-    file.write_bytes(DATA * 640)  # ten megabytes: two parts
-    objects.replace("a/label@2/c/0", file)
-    assert objects.get("a/label@2/c/0") == file.read_bytes()
+def test_what_was_written_is_read(objects):
+    """Whole objects, ranges, sizes, lists."""
+    objects.put("a/label@2/c/0", DATA * 640)
+    assert objects.get("a/label@2/c/0") == DATA * 640
     assert objects.head("a/label@2/c/0").size == len(DATA) * 640
     ranges = objects.get_ranges("data", [0, 5, 9], [3, 5, 300])
     assert [bytes(part) for part in ranges] == [DATA[0:3], b"", DATA[9:300]]

@@ -218,7 +218,7 @@ def test_a_copy_that_another_program_made_is_not_appended_to(objects, path):
     """Nothing there says what it is a state of; the same state is recognised."""
     for file in path.rglob("*"):
         if file.is_file():
-            objects.replace(file.relative_to(path).as_posix(), file)
+            objects.put(file.relative_to(path).as_posix(), file.read_bytes())
     assert not push(path, objects).is_done
     grow(path, 4)
     with pytest.raises(SchemaError, match="a copy that another program made"):
@@ -278,26 +278,24 @@ def test_a_push_that_was_stopped_goes_on(bucket, path, tmp_path, n_rows):
     assert "_tmp/push.json" not in objects.list()
 
 
-@pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_what_a_stopped_push_left_is_its_own(bucket, path, tmp_path, is_elsewhere):
-    """Also when the store has grown. Whoever has the lock of the directory knows that it is dead;
-    elsewhere it may be at work still, and --restart says that it is not."""
+def test_what_another_push_left_is_replaced_on_request(bucket, path, tmp_path):
+    """As of an earlier state of the store: nothing tells that it is not at work any more."""
     objects, hasty = bucket.open(), bucket.open(limit_s=1.5, attempt_s=0.7)
     stopped_after(bucket, 30)
     with pytest.raises(UnreachableError):
         push(path, hasty)
     bucket.proxy.faults = lambda *_: None
-    other = shutil.copytree(path, tmp_path / "other.zarr")
-    grow(path, 4)
-    grow(other, 5)
-    with pytest.raises(LockedError, match="push with --restart"):
-        push(other, objects)
-    if is_elsewhere:
-        push(other, objects, restart=True)
-    else:
-        assert push(path, objects).n_present > 0
+    objects.put("gone/c/0", b"of a column that is not there any more")
+    before = objects.list()
+    grow(path, 5)
+    for options in ({}, {"dry_run": True}):
+        with pytest.raises(LockedError, match="push with --restart"):
+            push(path, objects, **options)
+    assert objects.list() == before
+    push(path, objects, restart=True)
+    assert "gone/c/0" not in objects.list()
     pull(objects, tmp_path / "copy.zarr")
-    assert_rows(tmp_path / "copy.zarr", 5 if is_elsewhere else 4)
+    assert_rows(tmp_path / "copy.zarr", 5)
 
 
 @pytest.fixture
@@ -336,25 +334,32 @@ def test_a_push_that_another_overtook_touches_nothing(
     assert_rows(tmp_path / "copy.zarr", 5)
 
 
-def test_a_push_that_is_late_takes_no_claim(bucket, objects, path, other, overtake):
-    """It began from an older state, and finds the claim of one that is at work on the present."""
+@pytest.mark.parametrize("restart", [False, True])
+def test_of_two_pushes_at_work_the_late_one_replaces_nothing(
+    bucket, objects, path, tmp_path, monkeypatch, restart
+):
+    """Neither with what it saw before the other one committed, nor what had to be new."""
+    push(path, objects)
+    same = shutil.copytree(path, tmp_path / "same.zarr")
+    for one in (path, same):
+        grow(one, 4)
+    listed = objects.list
+    seen = []
 
-    def work():
+    def first_list(*_):
+        seen.append(listed())
+        monkeypatch.setattr(check, lambda *_: None)  # it is faster than that
         push(path, bucket.open())
         grow(path, 5)
-        stopped_after(bucket, 7)
-        with pytest.raises(UnreachableError):
-            push(path, bucket.open(limit_s=1.5, attempt_s=0.7))
-        bucket.proxy.faults = lambda *_: None
-        found.append(objects.get("_tmp/push.json"))
+        push(path, bucket.open())
+        return seen[0]
 
-    found = []
-    overtake(work)
-    for error in ("another push committed meanwhile", "another push is at work"):
-        with pytest.raises(LockedError, match=error):
-            push(other, objects)
-        assert found == [objects.get("_tmp/push.json")]
-    assert push(path, objects).is_done
+    check = "store.remote.transfer.push.check_present"
+    monkeypatch.setattr(objects, "list", first_list)
+    with pytest.raises(LockedError, match="another push is at work"):
+        push(same, objects, restart=restart)
+    pull(bucket.open(), tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 5)
 
 
 def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, path, tmp_path):
@@ -366,16 +371,6 @@ def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, pat
         return "flip-unseen" if is_shard and next(wrong, None) is not None else None
 
     bucket.proxy.faults = faults
-    push(path, objects)
-    pull(objects, tmp_path / "copy.zarr")
-    assert content(tmp_path / "copy.zarr") == content(path)
-
-
-def test_files_too_large_for_one_request_are_pushed_in_parts(
-    bucket, objects, path, tmp_path, monkeypatch
-):
-    """Those that are there are not written again."""
-    monkeypatch.setattr("store.remote.transfer.upload.ONE_REQUEST_BYTES", 100)
     push(path, objects)
     pull(objects, tmp_path / "copy.zarr")
     assert content(tmp_path / "copy.zarr") == content(path)
