@@ -9,7 +9,7 @@ from store.cli.command import argument, flag
 from store.cli.progress import Progress, sizes_text
 from store.remote.objects.address import UNSIGNED
 from store.remote.objects.objects import open_objects
-from store.remote.objects.parallel import Moved
+from store.remote.transfer.parallel import Moved
 from store.remote.transfer.pull import pull_store
 from store.reports import count, say
 

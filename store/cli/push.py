@@ -12,7 +12,7 @@ from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.remote.objects.address import parse_url
 from store.remote.objects.objects import open_objects
-from store.remote.objects.parallel import Moved
+from store.remote.transfer.parallel import Moved
 from store.remote.transfer.push import push_store, upload_s
 from store.reports import NOTHING_TO_DO, count, say, size_text
 from store.system import TRANSFER_THREADS

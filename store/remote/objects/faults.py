@@ -81,7 +81,7 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     if denied is not None:
         return denied
     if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
-        return ConflictError(f"{where}: another writer was first; look at what it wrote")
+        return ConflictError(f"{where}: another writer changed it meanwhile; run it again")
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"{where}: expected an object, found none; check the address")
     if "region" in text.lower() and ("redirect" in text.lower() or status in (301, 307)):

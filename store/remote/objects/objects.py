@@ -9,7 +9,7 @@ not in a child that was forked after its parent used one: there every call raise
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from store.errors import CorruptError, NotFoundError
@@ -153,13 +153,14 @@ class Objects:
         if not self.location.is_read_only:
             listed = self.list()
             return {key: listed[key] for key in keys if key in listed}
-        found = {}
+        found: dict[str, Head] = {}
 
         def ask(key: str) -> None:
             with suppress(NotFoundError):
                 found[key] = self.head(key)
 
-        list(self._pool.map(ask, keys))
+        with ThreadPoolExecutor(N_PARALLEL) as pool:
+            list(pool.map(ask, keys))
         return found
 
     def get(self, key: str, max_bytes: int = SMALL_BYTES) -> bytes:
@@ -194,7 +195,11 @@ class Objects:
         return self._do(key, work)
 
     def get_range(self, key: str, start: int, end: int, etag: str | None = None) -> memoryview:
-        """The bytes `start:end` of an object, exactly, as a read-only view; see `get_ranges`."""
+        """The bytes `start:end` of an object, exactly, as a read-only view.
+
+        Raises ConflictError if the object is not that of `etag` any more, NotFoundError if it is
+        not there, UnreachableError if it did not come whole within the stated time.
+        """
         if not 0 <= start <= end:
             raise ValueError(f"expected 0 <= start <= end, found {start} and {end}")
         if start == end:
@@ -214,22 +219,10 @@ class Objects:
 
         return self._do(key, work)
 
-    def get_ranges(
-        self, key: str, starts: Sequence[int], ends: Sequence[int], etag: str | None = None
-    ) -> Sequence[memoryview]:
-        """Byte ranges of one object, read-only views, in parallel; neighbours are not joined.
-
-        Raises ConflictError if the object is not that of `etag` any more, NotFoundError if it is
-        not there, UnreachableError if a range did not come whole within the stated time.
-        """
-        get = partial(self.get_range, key, etag=etag)
-        do = self._pool.map if len(starts) > 1 else map
-        return [*do(get, map(int, starts), map(int, ends))]
-
     async def fetch_ranges(
         self, key: str, starts: Sequence[int], ends: Sequence[int]
     ) -> Sequence[memoryview]:
-        """As `get_ranges`, in an event loop: one call of the client for all of them.
+        """Byte ranges of one object, in an event loop: one call of the client for all of them.
 
         A thread that waits takes more processor time, and a call each up to twice as much.
         """
@@ -265,10 +258,6 @@ class Objects:
         """Remove an object; it is no error if there is none."""
         with suppress(NotFoundError):
             self._do(key, lambda obs, store: obs.delete(store, key))
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(N_PARALLEL, thread_name_prefix="objects")
 
 
 def _head_of(meta: Any) -> Head:

@@ -17,7 +17,6 @@ from store.format.manifest import read_manifest
 from store.read.directory import files_below
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
-from store.remote.objects.parallel import Moved, Tally
 from store.remote.pushed import IN_BUCKET, PUSHED
 from store.remote.transfer.append import Change, plan_append, whole_store
 from store.remote.transfer.card import CARD, card_text, is_card
@@ -29,6 +28,7 @@ from store.remote.transfer.commit import (
     read_remote,
 )
 from store.remote.transfer.lineage import check_lineage, replaced_columns, sums_of
+from store.remote.transfer.parallel import Moved
 from store.remote.transfer.upload import Upload, Uploader
 from store.system import TRANSFER_THREADS
 from store.write.files import DISK
@@ -108,8 +108,9 @@ def push_store(
             if dry_run:
                 pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
                 return pushed
-            tally = Tally(progress, pushed.n_bytes)
-            uploader = Uploader(objects, present, n_threads, tally.add, restart=restart)
+            uploader = Uploader(
+                objects, present, n_threads, progress, pushed.n_bytes, restart=restart
+            )
             pushed.n_present = uploader.upload(change.new)
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
             if remote is None:

@@ -8,17 +8,18 @@ write is known whose answer was lost.
 import hashlib
 import mmap
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from store.check.verify import BytesProgress
 from store.errors import CorruptError, LockedError
 from store.read.arrays.shard import RESTORE
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
-from store.remote.objects.parallel import run_all
+from store.remote.transfer.parallel import run_all
 
 __all__ = ["Upload", "Uploader", "file_of", "write"]
 
@@ -83,8 +84,7 @@ class Uploader:
     """Writes objects in parallel; the first error stops the others.
 
     `present` are the objects as they were seen: only those are replaced. With `restart` also those
-    that had to be new. `advance` is called with the bytes of each object that is there now, from
-    any thread.
+    that had to be new. `progress` is called with the bytes that are there now, and the `total`.
     """
 
     def __init__(
@@ -92,42 +92,50 @@ class Uploader:
         objects: Objects,
         present: Mapping[str, Head],
         n_threads: int,
-        advance: Callable[[int], None],
+        progress: BytesProgress,
+        total: int,
         *,
         restart: bool,
     ) -> None:
         self.objects = objects
         self.present = present
         self.n_threads = n_threads
-        self.advance = advance
+        self.progress = progress
+        self.total = total
+        self.n_done = 0  # bytes
         self.restart = restart
         self._has_md5 = True  # the server's etags are MD5s, until one is seen that is not
 
-    def upload(self, uploads: Iterable[Upload]) -> int:
+    def upload(self, uploads: Sequence[Upload]) -> int:
         """Write objects; return how many of them were there.
 
         Raises LockedError if an object is there with other bytes; UnreachableError if one could not
         be written in time: what is written stays.
         """
-        return sum(run_all(self.objects, self._one, uploads, self.n_threads))
+        n_present = 0
+        for upload, was_there in run_all(self._one, uploads, self.n_threads):
+            n_present += was_there
+            self.n_done += upload.n_bytes
+            self.progress(self.n_done, self.total)
+        return n_present
 
-    def _one(self, objects: Objects, upload: Upload) -> bool:
+    def _one(self, upload: Upload) -> bool:
         """Write one; return whether it was there."""
         present = self.present.get(upload.key)
-        was_there = present is not None and self._is_same(upload, present)
-        if not was_there:
-            try:
-                if present is not None and upload.is_new and not self.restart:
-                    raise ConflictError(upload.key)
-                write(objects, upload.key, upload.content, present, partial(self._is_right, upload))
-            except ConflictError:
-                raise LockedError(
-                    f"{self.objects.where(upload.key)}: expected no object, found one with other "
-                    "bytes: another push is at work, or one stopped; wait for it, or, if there is "
-                    "none, push with --restart"
-                ) from None
-        self.advance(upload.n_bytes)
-        return was_there
+        if present is not None and self._is_same(upload, present):
+            return True
+        is_right = partial(self._is_right, upload)
+        try:
+            if present is not None and upload.is_new and not self.restart:
+                raise ConflictError(upload.key)
+            write(self.objects, upload.key, upload.content, present, is_right)
+        except ConflictError:
+            raise LockedError(
+                f"{self.objects.where(upload.key)}: expected no object, found one with other "
+                "bytes: another push is at work, or one stopped; wait for it, or, if there is "
+                "none, push with --restart"
+            ) from None
+        return False
 
     def _is_right(self, upload: Upload, head: Head, was_sent: bool) -> bool:
         """Whether its bytes arrived; of what was sent, where the etag says nothing: taken so."""

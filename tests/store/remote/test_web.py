@@ -13,7 +13,6 @@ from web_server import WebServer, certificate
 from store import (
     Column,
     CorruptError,
-    LockedError,
     NotFoundError,
     Schema,
     SchemaError,
@@ -99,18 +98,21 @@ def test_it_is_pulled(web, rows, tmp_path, has_weak_etags):
     assert_batch(copy.read(range(8)), [row for _, row in rows[:8]])
 
 
-def test_a_store_that_is_replaced_while_it_is_pulled_is_not_called_damaged(web, rows, tmp_path):
+def test_a_store_that_is_replaced_while_it_is_pulled_is_an_error(web, rows, tmp_path, monkeypatch):
     """As by its next state; the same call has that."""
     site, objects = tmp_path / "site" / "t.zarr", open_objects(f"{web.url}/files/t.zarr")
-    later = rows[8:9]
+    found = objects.heads
 
-    def grow(*_: int) -> None:
-        while later:
-            with StoreWriter.open(site) as writer:
-                writer.append(*later.pop())
+    def heads_before(keys):
+        monkeypatch.setattr(objects, "heads", found)
+        heads = found(keys)
+        with StoreWriter.open(site) as writer:
+            writer.append(*rows[8])
+        return heads
 
-    with pytest.raises(LockedError, match="another one took its place; pull it again"):
-        pull_store(objects, tmp_path / "copy.zarr", n_threads=1, progress=grow)
+    monkeypatch.setattr(objects, "heads", heads_before)
+    with pytest.raises(CorruptError, match="another store took its place meanwhile, pull it again"):
+        pull_store(objects, tmp_path / "copy.zarr")
     pull_store(objects, tmp_path / "copy.zarr")
     copy = TraceStore.open(tmp_path / "copy.zarr")
     assert_batch(copy.read(range(9)), [row for _, row in rows[:9]])
