@@ -91,7 +91,7 @@ def test_what_another_attempt_does_not_help_is_said_at_once(bucket, objects, fau
     "text, words",
     [
         ("InvalidCertificate(Other(CaUsedAsEndEntity))", "CA:FALSE"),
-        ("InvalidCertificate(NotValidForNameContext { expected: x })", "another name"),
+        ("InvalidCertificate(NotValidForNameContext { expected: x })", "of this server"),
         ("InvalidCertificate(UnknownIssuer)", "set SSL_CERT_FILE"),
         ("Content-Range header not present in partial response", "which range"),
     ],
