@@ -44,9 +44,7 @@ class Pull(push.Moving):
     def run(self) -> int:
         if self.anonymous:
             os.environ |= dict.fromkeys(UNSIGNED.values(), "true")
-        objects = open_objects(
-            self.url, endpoint=self.endpoint, limit_s=self.timeout, attempt_s=self.timeout / 2.5
-        )
+        objects = open_objects(self.url, endpoint=self.endpoint, usual_s=push.USUAL_S)
 
         def pull() -> Moved:
             with (
@@ -58,7 +56,6 @@ class Pull(push.Moving):
                     self.out,
                     dry_run=self.dry_run,
                     ignore_space=self.ignore_space,
-                    n_threads=self.jobs,
                     progress=progress,
                     checking=checking,
                 )

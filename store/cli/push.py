@@ -7,17 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from store.cli.arguments import path, positive, program, seconds
+from store.cli.arguments import path, program
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
-from store.remote.objects.address import parse_url
 from store.remote.objects.objects import open_objects
 from store.remote.transfer.parallel import Moved
 from store.remote.transfer.push import push_store, upload_s
 from store.reports import NOTHING_TO_DO, count, say, size_text
-from store.system import TRANSFER_THREADS
 
-__all__ = ["ADDRESSES", "CREDENTIALS", "Moving", "Push"]
+__all__ = ["ADDRESSES", "CREDENTIALS", "USUAL_S", "Moving", "Push"]
+
+USUAL_S = 120.0  # that a request may take with all its repetitions: somebody waits
 
 CREDENTIALS = """\
 Credentials come from the environment and are never stored or shown: AWS_ACCESS_KEY_ID,
@@ -46,14 +46,6 @@ class Moving(Command):
 
     endpoint: str | None = option(
         "address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL"
-    )
-    jobs: int = option("files at a time", "N", positive, TRANSFER_THREADS)
-    timeout: float = option(
-        "seconds that a request may take with all its repetitions; those that write large files "
-        "get more (default: 120)",
-        "S",
-        seconds,
-        120.0,
     )
 
     def stoppable(self, work: Callable[[], Moved]) -> Moved:
@@ -94,17 +86,8 @@ class Push(Moving):
     dry_run: bool = flag("print what would be done; push nothing")
 
     def run(self) -> int:
-        location = parse_url(self.url)
-        more_s = upload_s(self.source, self.jobs)
-        limit_s = self.timeout + 2 * more_s
-        attempt_s = self.timeout / 2.5 + more_s
-        # a server answers a write when it has all of it: until then no byte comes
         objects = open_objects(
-            self.url,
-            endpoint=self.endpoint,
-            limit_s=limit_s,
-            attempt_s=attempt_s,
-            stall_s=attempt_s,
+            self.url, endpoint=self.endpoint, usual_s=USUAL_S, more_s=upload_s(self.source)
         )
 
         def push() -> Moved:
@@ -115,7 +98,6 @@ class Push(Moving):
                     dry_run=self.dry_run,
                     restart=self.restart,
                     with_card=not self.no_card,
-                    n_threads=self.jobs,
                     progress=progress,
                 )
 
@@ -124,7 +106,7 @@ class Push(Moving):
         traces = count(pushed.n_rows, "trace")
         if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
             traces += f", {pushed.n_new_rows:,} of them new"
-        say(f"{location}: {traces}")
+        say(f"{objects.location}: {traces}")
         if pushed.replaced:  # perhaps the values that another copy pushed
             say(f"  columns {would}replaced: {', '.join(pushed.replaced)}")
         if self.dry_run and pushed.is_done and not pushed.n_files:

@@ -68,7 +68,7 @@ FAULTS: tuple[tuple[str, type[StoreError | TransientFault], str], ...] = (
         "another writer changed it meanwhile; run it again",
     ),
     (
-        "^FileNotFoundError",
+        "^(File)?NotFoundError",
         NotFoundError,
         "expected an object, found none; check the address",
     ),

@@ -23,7 +23,7 @@ from store.remote.objects.address import (
 )
 from store.remote.objects.faults import ConflictError, NoBucketError, TransientFault
 from store.remote.objects.obstore_client import Client
-from store.remote.objects.retry import RetryPolicy, limit_of
+from store.remote.objects.retry import READ_LIMIT_S, RetryPolicy, limit_of
 
 __all__ = [
     "Head",
@@ -58,9 +58,8 @@ def open_objects(
     url: str,
     *,
     endpoint: str | None = None,
-    limit_s: float | None = None,
-    attempt_s: float = ATTEMPT_S,
-    stall_s: float = STALL_S,
+    usual_s: float = READ_LIMIT_S,
+    more_s: float = 0.0,
     settings: Mapping[str, str] | None = None,
 ) -> "Objects":
     """Open the objects under an address, and look whether its bucket answers.
@@ -72,9 +71,11 @@ def open_objects(
     endpoint
         Address of the server, if not the provider's (default: one of `ENDPOINTS`). One of GCS is
         asked without a signature, unless the environment names credentials.
-    limit_s, attempt_s, stall_s
-        Seconds that an operation takes at most with all attempts (default: what the settings
-        say); one request; and those without a byte of an answer.
+    usual_s
+        Seconds that an operation takes at most with all attempts, unless the settings say.
+    more_s
+        Those that each attempt gets in addition. A server answers a write when it has all of it:
+        until then no byte comes.
     settings
         Variables as `source_settings` gives them, in place of the environment's.
 
@@ -89,8 +90,7 @@ def open_objects(
     """
     location = parse_url(url)
     options = source_settings(url) if settings is None else dict(settings)
-    said_s = limit_of(options.pop(TIMEOUT_VARIABLE, None))
-    limit_s = said_s if limit_s is None else limit_s
+    limit_s = limit_of(options.pop(TIMEOUT_VARIABLE, None), usual_s)
     found = [options.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
@@ -98,11 +98,12 @@ def open_objects(
         if location.scheme == "gs" and not options.keys() - {*TRUSTED}:
             options["service_account_key"] = ANONYMOUS
         options["endpoint"] = endpoint
-    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
+    attempt_s = min(ATTEMPT_S, limit_s / 2.5)
+    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), STALL_S)
     _check_bucket(Objects(quick, RetryPolicy(min(limit_s, OPEN_S), quick.attempt_s)))
-    attempt_s = min(attempt_s, limit_s / 2)
-    client = Client(location, options, attempt_s, stall_s)
-    return Objects(client, RetryPolicy(limit_s, attempt_s))
+    attempt_s += more_s
+    client = Client(location, options, attempt_s, max(STALL_S, more_s))
+    return Objects(client, RetryPolicy(limit_s + 2 * more_s, attempt_s))
 
 
 def _check_bucket(objects: "Objects") -> None:

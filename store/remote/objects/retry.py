@@ -2,8 +2,8 @@
 
 Where a training reads, a server that is away for some minutes must not end it; where somebody waits
 at a terminal, it had better be said soon. So readers wait for `READ_LIMIT_S`, unless the
-environment says otherwise; `push` and `pull` have an option; and an address is opened, or refused,
-within seconds.
+environment says otherwise; `push` and `pull` usually for less; and an address is opened, or
+refused, within seconds.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from store.errors import CorruptError, SchemaError, UnreachableError
 from store.remote.objects.address import TIMEOUT_VARIABLE
 from store.remote.objects.faults import TransientFault
 
-__all__ = ["FETCHES", "RetryPolicy", "again", "limit_of"]
+__all__ = ["FETCHES", "READ_LIMIT_S", "RetryPolicy", "again", "limit_of"]
 
 READ_LIMIT_S = 600.0
 FIRST_PAUSE_S = 0.1
@@ -28,13 +28,13 @@ FETCHES = 3  # of what comes with wrong bytes
 T = TypeVar("T")
 
 
-def limit_of(text: str | None) -> float:
-    """Seconds that a request of a reader may take in all, as the environment says, if it does.
+def limit_of(text: str | None, usual_s: float = READ_LIMIT_S) -> float:
+    """Seconds that a request may take in all, as the environment says, if it does.
 
     Raises SchemaError if the text is no such number.
     """
     with suppress(ValueError):
-        limit_s = float(text or READ_LIMIT_S)
+        limit_s = float(text or usual_s)
         if 1 <= limit_s < float("inf"):
             return limit_s
     raise SchemaError(

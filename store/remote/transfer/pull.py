@@ -35,7 +35,7 @@ __all__ = ["pull_store"]
 SUFFIX = ".pull"
 MARK = f"{WORKING_DIR}/pull.json"  # a pull was at work here
 BLOCK_BYTES = 8 * 1024 * 1024
-BLOCKS_AT_ONCE = 4  # for each file at a time
+BLOCKS_AT_ONCE = 4 * TRANSFER_THREADS
 
 
 def pull_store(
@@ -44,7 +44,6 @@ def pull_store(
     *,
     dry_run: bool = False,
     ignore_space: bool = False,
-    n_threads: int = TRANSFER_THREADS,
     progress: BytesProgress = lambda done, total: None,
     checking: BytesProgress = lambda done, total: None,
     files: Files = DISK,
@@ -52,8 +51,8 @@ def pull_store(
     """Make a local store at a new path of one in a bucket.
 
     With `dry_run` it only looks; with `ignore_space` it goes on although the disk seems too small.
-    `n_threads` files come at a time; `progress` and `checking` are called with the bytes that are
-    here, or are checked, and those of all files.
+    `progress` and `checking` are called with the bytes that are here, or are checked, and those of
+    all files.
 
     Raises
     ------
@@ -81,7 +80,7 @@ def pull_store(
     pulled = pull.outlook()
     if not dry_run:
         check_space(path, pulled.n_bytes - bytes_under(pull.root), ignore=ignore_space)
-        pull.run(n_threads, progress, checking)
+        pull.run(progress, checking)
     return pulled
 
 
@@ -147,14 +146,14 @@ class _Pull:
         n_bytes = sum(head.size for head in self.heads.values())
         return Moved(self.manifest.n_rows, 0, len(self.heads), n_bytes, len(self._kept()))
 
-    def run(self, n_threads: int, progress: BytesProgress, checking: BytesProgress) -> None:
+    def run(self, progress: BytesProgress, checking: BytesProgress) -> None:
         """Fetch what is missing, check all, and give the store its name."""
         self.files.make_dirs(self.root)
         with WriterLock(self.root):
             self._clear()
             self._write_metadata()
             for _ in range(FETCHES):
-                self._fetch_missing(n_threads, progress)
+                self._fetch_missing(progress)
                 text = group_text(self.root, self.manifest)
                 self.files.replace_text(self.root / GROUP_FILE, text)
                 problems = verify_store(self.root, progress=checking).problems
@@ -192,7 +191,7 @@ class _Pull:
             self.files.make_dirs((self.root / path).parent)
             self.files.replace_text(self.root / path, text)
 
-    def _fetch_missing(self, n_threads: int, progress: BytesProgress) -> None:
+    def _fetch_missing(self, progress: BytesProgress) -> None:
         present = self._present()
         missing = [key for key in self.heads if key not in present]
         folders = {(self.root / key).parent for key in missing}
@@ -202,7 +201,7 @@ class _Pull:
         n_left = Counter(key for key, _ in blocks)
         total = sum(head.size for head in self.heads.values())
         n_here = sum(self.heads[key].size for key in present)
-        for (key, _), n_bytes in run_all(self._fetch, blocks, BLOCKS_AT_ONCE * n_threads):
+        for (key, _), n_bytes in run_all(self._fetch, blocks, BLOCKS_AT_ONCE):
             n_left[key] -= 1
             if not n_left[key]:
                 self._publish(key)

@@ -41,10 +41,10 @@ SCRATCH = ".push"
 SOURCE = "source"  # of the record: checksum of the manifest that was pushed
 
 
-def upload_s(path: Path, n_threads: int) -> float:
+def upload_s(path: Path) -> float:
     """Seconds that the upload of the largest file may take on a slow line, with others beside."""
     sizes = (file.st_size for file in files_below(path))
-    return n_threads * max(sizes, default=0) / SLOW_RATE
+    return TRANSFER_THREADS * max(sizes, default=0) / SLOW_RATE
 
 
 def push_store(
@@ -54,7 +54,6 @@ def push_store(
     dry_run: bool = False,
     restart: bool = False,
     with_card: bool = True,
-    n_threads: int = TRANSFER_THREADS,
     progress: BytesProgress = lambda done, total: None,
 ) -> Moved:
     """Make the store in a bucket what a local one is.
@@ -69,8 +68,8 @@ def push_store(
         Replace what another push left that was stopped. No other push may be at work.
     with_card
         Whether to write a README.md beside the store, unless somebody else's is there.
-    n_threads, progress
-        Files at a time, and what is called with the bytes that are there and those of all files.
+    progress
+        Called with the bytes that are there, and those of all files.
 
     Raises
     ------
@@ -108,9 +107,7 @@ def push_store(
             if dry_run:
                 pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
                 return pushed
-            uploader = Uploader(
-                objects, present, n_threads, progress, pushed.n_bytes, restart=restart
-            )
+            uploader = Uploader(objects, present, progress, pushed.n_bytes, restart=restart)
             pushed.n_present = uploader.upload(change.new)
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
             if remote is None:

@@ -20,6 +20,7 @@ from store.read.arrays.shard import RESTORE
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
 from store.remote.transfer.parallel import run_all
+from store.system import TRANSFER_THREADS
 
 __all__ = ["Upload", "Uploader", "file_of", "write"]
 
@@ -91,7 +92,6 @@ class Uploader:
         self,
         objects: Objects,
         present: Mapping[str, Head],
-        n_threads: int,
         progress: BytesProgress,
         total: int,
         *,
@@ -99,7 +99,6 @@ class Uploader:
     ) -> None:
         self.objects = objects
         self.present = present
-        self.n_threads = n_threads
         self.progress = progress
         self.total = total
         self.n_done = 0  # bytes
@@ -113,7 +112,7 @@ class Uploader:
         be written in time: what is written stays.
         """
         n_present = 0
-        for upload, was_there in run_all(self._one, uploads, self.n_threads):
+        for upload, was_there in run_all(self._one, uploads, TRANSFER_THREADS):
             n_present += was_there
             self.n_done += upload.n_bytes
             self.progress(self.n_done, self.total)

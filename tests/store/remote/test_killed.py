@@ -24,7 +24,7 @@ def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
         command = "push"
     places = (path, url) if command == "push" else (url, copy)
     environment = environment_of(bucket)
-    arguments = [sys.executable, "-m", "store", command, *map(str, places), "--jobs", "2"]
+    arguments = [sys.executable, "-m", "store", command, *map(str, places)]
     dice = random.Random(0)  # noqa: S311
     most = 20 if command == "push" else 12
     for number in range(8):

@@ -111,7 +111,7 @@ def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
     for endpoint in ("http://127.0.0.1:9", "http://no-such-host.invalid"):
         start = time.monotonic()
         with pytest.raises(UnreachableError):
-            open_objects(bucket.url(), endpoint=endpoint, limit_s=4.1)
+            open_objects(bucket.url(), endpoint=endpoint, usual_s=4.1)
         assert time.monotonic() - start < 10
 
 

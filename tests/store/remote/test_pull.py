@@ -43,6 +43,12 @@ def small(monkeypatch):
 
 
 @pytest.fixture
+def in_turn(monkeypatch):
+    """Files are fetched one after the other."""
+    monkeypatch.setattr("store.remote.transfer.pull.BLOCKS_AT_ONCE", 1)
+
+
+@pytest.fixture
 def pushed(bucket, tmp_path):
     """The objects of a store of five rows, and its path."""
     objects = bucket.open()
@@ -84,14 +90,14 @@ def test_what_was_begun_of_an_earlier_state_goes_on_with_the_present_one(bucket,
 
 
 def test_what_goes_on_says_what_it_keeps_and_has_room_where_it_removes(
-    bucket, pushed, tmp_path, monkeypatch
+    bucket, pushed, tmp_path, monkeypatch, in_turn
 ):
     """As in the place of a file that was half written; checksums are fetched anew."""
     objects, path = pushed
     copy = tmp_path / "copy.zarr"
     bucket.proxy.faults = lambda _, path: "expired" if "/x/c/1" in path else None
     with pytest.raises(StoreError, match="expired"):
-        pull(objects, copy, n_threads=1)
+        pull(objects, copy)
     bucket.proxy.faults = lambda *_: None
     (tmp_path / "copy.zarr.pull" / "_tmp" / "7.part").write_bytes(bytes(bytes_under(path)))
     monkeypatch.setattr("store.write.space.free_bytes", lambda _: 0)
@@ -100,7 +106,7 @@ def test_what_goes_on_says_what_it_keeps_and_has_room_where_it_removes(
     assert 0 < pulled.n_present == pulled.n_files - len(fetched)
 
 
-def test_what_was_begun_of_another_copy_is_fetched_again(bucket, tmp_path):
+def test_what_was_begun_of_another_copy_is_fetched_again(bucket, tmp_path, in_turn):
     """Also where every chunk is whole, so that the copies' manifests are the same."""
     copies = [tmp_path / "one.zarr", tmp_path / "other.zarr"]
     score = Column("float32", chunk_items=1, shard_items=2)
@@ -113,7 +119,7 @@ def test_what_was_begun_of_another_copy_is_fetched_again(bucket, tmp_path):
         push(path, bucket.open(path.name))
     bucket.proxy.faults = lambda _, key: "expired" if "/zone/c" in key else None
     with pytest.raises(StoreError, match="expired"):
-        pull(bucket.open(copies[0].name), tmp_path / "copy.zarr", n_threads=1)
+        pull(bucket.open(copies[0].name), tmp_path / "copy.zarr")
     bucket.proxy.faults = lambda *_: None
     assert (tmp_path / "copy.zarr.pull" / "score" / "c").exists()
     pull(bucket.open(copies[1].name), tmp_path / "copy.zarr")
