@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -109,20 +110,19 @@ def _of_profile(*, with_keys: bool) -> dict[str, str]:
     """
     chosen = os.environ.get("AWS_PROFILE")
     name = chosen or "default"
+    folder = Path.home() / ".aws"
+    config = os.environ.get("AWS_CONFIG_FILE") or folder / "config"
+    credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or folder / "credentials"
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read([Path(config).expanduser(), Path(credentials).expanduser()])
+    except (ConfigParserError, UnicodeDecodeError) as error:
+        raise SchemaError(
+            f"{config}, {credentials}: expected profiles of AWS, found another file "
+            f"({type(error).__name__}); mend it, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from None
     profile: dict[str, str] = {}
-    for variable, default, section in (
-        ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
-        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
-    ):
-        path = Path(os.environ.get(variable) or Path.home() / ".aws" / default).expanduser()
-        parser = ConfigParser(interpolation=None)
-        try:
-            parser.read(path)
-        except (ConfigParserError, UnicodeDecodeError) as error:
-            raise SchemaError(
-                f"{path}: expected profiles of AWS, found another file ({type(error).__name__}); "
-                "mend it, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            ) from None
+    for section in (f"profile {name}", name):
         if section in parser:
             profile |= parser[section]
     if chosen and not profile:
@@ -164,7 +164,6 @@ SCHEMES = ("s3", "gs", "az", "https", "http")
 EXPECTED = "expected s3://, gs:// or az://BUCKET/PATH, or https://HOST/PATH"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
-_ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?(/[\w./~-]*)?", re.ASCII)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?", re.ASCII)
 MAX_PORT = 65535
 _PART = re.compile(r"(?!\s)[^/?#%*\\\x00-\x1f\x7f]+(?<!\s)")
@@ -224,9 +223,10 @@ def parse_url(url: str) -> Location:
 
 def check_endpoint(endpoint: str) -> None:
     """Raise SchemaError unless a text is the address of a server; what it is may be a secret."""
-    found = _ENDPOINT.fullmatch(endpoint)
-    if found is None or int(found[3] or 0) > MAX_PORT:
-        raise SchemaError(
-            "endpoint: expected http://HOST:PORT or https://HOST, found another text; check "
-            "--endpoint, or the variable that names it"
-        )
+    with suppress(SchemaError):
+        if parse_url(endpoint).is_read_only:
+            return
+    raise SchemaError(
+        "endpoint: expected http://HOST:PORT or https://HOST, found another text; check "
+        "--endpoint, or the variable that names it"
+    )
