@@ -17,10 +17,9 @@ from store.errors import CorruptError
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
-    column_array,
+    checked_arrays,
     data_files,
     metadata_files,
-    offsets_array,
     run_arrays,
     run_name,
 )
@@ -33,9 +32,9 @@ from store.read.store import TraceStore
 from store.remote.objects.objects import Objects
 from store.remote.pushed import IN_BUCKET, Sums, sums_in
 from store.remote.transfer.commit import Remote
-from store.remote.transfer.lineage import sums_at, sums_of
+from store.remote.transfer.lineage import sums_of
 from store.remote.transfer.upload import Upload, file_of
-from store.write.array_writer import ArrayWriter, write_run
+from store.write.array_writer import ArrayWriter, write_array, write_run
 from store.write.files import DISK
 
 __all__ = ["Change", "plan_append", "whole_store"]
@@ -47,12 +46,13 @@ BLOCK_BYTES = 8 * 1024 * 1024
 class Change:
     """What has to be in a bucket before `manifest` is committed.
 
-    First objects that are `new`, then those that may have `grown`: they replace shorter ones. Each
-    array has the `sums`, by its path.
+    First objects that are `new`, then those that may have `grown`: they replace shorter ones.
+    `pushed` and `in_bucket` have the sums of each array, by its path: as it lies here, and there.
     """
 
     manifest: Manifest
-    sums: dict[str, Sums]
+    pushed: dict[str, Sums]
+    in_bucket: dict[str, Sums]
     new: list[Upload]
     grown: list[Upload]
 
@@ -62,7 +62,8 @@ def whole_store(store: TraceStore) -> Change:
     manifest = store.manifest
     files = [Upload(key, file_of(store.path, key)) for key in sorted(data_files(manifest))]
     texts = [Upload(key, text) for key, text in metadata_files(manifest).items()]
-    return Change(manifest, sums_of(store), [*files, *texts], [])
+    sums = sums_of(store)
+    return Change(manifest, sums, sums, [*files, *texts], [])
 
 
 def plan_append(store: TraceStore, remote: Remote, objects: Objects, scratch: Path) -> Change:
@@ -79,7 +80,8 @@ class _Append:
         self.old = remote.manifest
         self.objects = objects
         self.scratch = scratch
-        self.sums: dict[str, Sums] = {}
+        self.pushed = sums_of(store)
+        self.sums = dict(self.pushed)
         self._old_sums = sums_in(remote.record, IN_BUCKET)
         self.new: list[Upload] = []
         self.grown: list[Upload] = []
@@ -87,10 +89,15 @@ class _Append:
 
     def plan(self) -> Change:
         now = self.store.manifest
-        for column in self.store.schema.stored:
-            self._add_column(column)
-        for axis in self.store.schema.axes:
-            self._add_offsets(axis)
+        old = {array.layout.path: array for array in checked_arrays(self.old)}
+        for array in checked_arrays(now):
+            before = old.get(array.layout.path)
+            if before is None:
+                self._add_whole(array)
+            elif array.column is None:
+                self._add_offsets(array, before)
+            else:
+                self._add_items(array, before)
         runs, run_sums = self._add_ids()
         manifest = replace(
             now,
@@ -98,33 +105,10 @@ class _Append:
             runs=runs,
             run_sums=run_sums,
             tails={path: sums.tails for path, sums in self.sums.items() if sums.tails},
-            segments=self._segments,
+            segments={path: firsts for path, firsts in self._segments.items() if len(firsts) > 1},
         )
         self._add_metadata(manifest)
-        return Change(manifest, self.sums, self.new, self.grown)
-
-    def _old_column(self, path: str) -> StoredArray | None:
-        """A column's array in the bucket; None if it is not there."""
-        schema = self.old.schema
-        names = [name for name in schema.stored if schema.layout(name).path == path]
-        return column_array(self.old, names[0]) if names else None
-
-    def _add_column(self, name: str) -> None:
-        now = column_array(self.store.manifest, name)
-        path = now.layout.path
-        old = self._old_column(path)
-        if old is None:
-            self._add_whole(now)
-            return
-        firsts = self.old.segments.get(path, [])
-        if now.n_items == old.n_items:
-            self.sums[path] = self._old_sums[path]
-        else:
-            self._add_segment(now, old)
-            n_new = now.n_items - old.n_items
-            firsts, _ = joined_firsts([(old.n_items, firsts), (n_new, [])], now.layout.shard_items)
-        if len(firsts) > 1:
-            self._segments[path] = firsts
+        return Change(manifest, self.pushed, self.sums, self.new, self.grown)
 
     def _add_whole(self, now: StoredArray) -> None:
         """An array that the bucket does not have: the files as they are here."""
@@ -133,23 +117,34 @@ class _Append:
                 key = array.layout.shard_path(shard)
                 self.new.append(Upload(key, file_of(self.store.path, key)))
         path = now.layout.path
-        self.sums[path] = sums_at(self.store, now)
-        if path in self.store.manifest.segments:
-            self._segments[path] = self.store.manifest.segments[path]
+        self._segments[path] = self.store.manifest.segments.get(path, [])
+
+    def _add_offsets(self, now: StoredArray, old: StoredArray) -> None:
+        if now.n_items > old.n_items:
+            for before, after in ((old, now), (old.checksums, now.checksums)):
+                self._add_grown(self.store.path, before, after.n_items)
+
+    def _add_items(self, now: StoredArray, old: StoredArray) -> None:
+        """What a column has more, as a segment of its own."""
+        path = now.layout.path
+        firsts = self.old.segments.get(path, [])
+        n_new = now.n_items - old.n_items
+        if n_new:
+            self._add_segment(now, old)
+            firsts, _ = joined_firsts([(old.n_items, firsts), (n_new, [])], now.layout.shard_items)
+        else:
+            self.sums[path] = self._old_sums[path]
+        self._segments[path] = firsts
 
     def _add_segment(self, now: StoredArray, old: StoredArray) -> None:
         """The items that a column has more, in shards behind those in the bucket."""
         layout = now.layout
-        # as of a store that has them alone
-        root = self._folder("segments")
-        writer = ArrayWriter(root, DISK, StoredArray(layout, 0), ArrayInfo(), self.old)
-        reader = open_array(self.store.directory, now, check=self.store.manifest)
-        step = max(1, BLOCK_BYTES // layout.item_bytes)
-        for start in range(old.n_items, now.n_items, step):
-            writer.append(reader.read(start, min(now.n_items, start + step)))
-        tails = writer.commit()
-        writer.close()
+        root = self._folder("segments")  # as of a store that has them alone
         added = StoredArray(layout, now.n_items - old.n_items)
+        reader = open_array(self.store.directory, now, check=self.store.manifest)
+        starts = range(old.n_items, now.n_items, max(1, BLOCK_BYTES // layout.item_bytes))
+        blocks = (reader.read(start, min(now.n_items, start + starts.step)) for start in starts)
+        tails = write_array(root, DISK, added, ArrayInfo(), blocks, self.old)
         for shard in range(added.n_shards):
             key = layout.shard_path(old.n_shards + shard)
             self.new.append(Upload(key, root / layout.shard_path(shard)))
@@ -186,17 +181,6 @@ class _Append:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
 
-    def _add_offsets(self, axis: str) -> None:
-        now = offsets_array(axis, self.store.manifest.n_rows)
-        if axis not in self.old.schema.axes:
-            self._add_whole(now)
-            return
-        old = offsets_array(axis, self.old.n_rows)
-        self.sums[now.layout.path] = sums_at(self.store, now)
-        if now.n_items > old.n_items:
-            for before, after in ((old, now), (old.checksums, now.checksums)):
-                self._add_grown(self.store.path, before, after.n_items)
-
     def _add_grown(self, root: Path, old: StoredArray, n_items: int) -> None:
         """The shards of a small array from its last one in the bucket on, from below `root`."""
         layout = old.layout
@@ -220,9 +204,9 @@ class _Append:
         for array in run_arrays(run):
             key = array.layout.shard_path(0)
             self.new.append(Upload(key, root / key))
-        sums = {run_name(old): self.old.run_sums.get(run_name(old)) for old in kept}
-        known = {name: crc for name, crc in sums.items() if crc is not None}
-        return (*kept, run), known | {run_name(run): checksum}
+        names = {run_name(old) for old in kept}
+        sums = {name: crc for name, crc in self.old.run_sums.items() if name in names}
+        return (*kept, run), sums | {run_name(run): checksum}
 
     def _add_metadata(self, manifest: Manifest) -> None:
         """The `zarr.json` of groups and arrays that are new, or say something else now."""

@@ -10,9 +10,8 @@ import numpy as np
 from crc32c import crc32c
 
 from store.errors import SchemaError
-from store.format.contents import StoredArray, checked_arrays, column_array, offsets_array
+from store.format.contents import StoredArray, checked_arrays
 from store.format.layout import ArrayLayout
-from store.format.manifest import Manifest
 from store.format.schema import Schema
 from store.format.segments import Segments
 from store.read.source import open_array
@@ -20,33 +19,33 @@ from store.read.store import TraceStore
 from store.remote.pushed import IN_BUCKET, PUSHED, Sums, sums_in
 from store.remote.transfer.commit import Remote
 
-__all__ = ["check_lineage", "replaced_columns", "sums_at", "sums_of", "tail_sums"]
+__all__ = ["check_lineage", "replaced_columns", "sums_of"]
 
 
 def sums_of(store: TraceStore) -> dict[str, Sums]:
     """Path of every column and offsets array -> its sums, as the store lays it out."""
-    return {array.layout.path: sums_at(store, array) for array in checked_arrays(store.manifest)}
+    tails = store.manifest.tails
+    return {
+        array.layout.path: Sums(_crc_of(store, array), tails.get(array.layout.path, []))
+        for array in checked_arrays(store.manifest)
+    }
 
 
-def sums_at(store: TraceStore, array: StoredArray) -> Sums:
-    """The sums of an array of a store, which may have more items than `array` says."""
-    n_sums = array.checksums.n_items
-    reader = open_array(store.directory, array.checksums)
-    crc = crc32c(reader.read(0, n_sums).tobytes()) if n_sums else 0
-    return Sums(crc, _tails_at(store, array))
+def _crc_of(store: TraceStore, array: StoredArray) -> int:
+    """The CRC32C of the checksums of the whole chunks."""
+    checksums = array.checksums
+    return crc32c(open_array(store.directory, checksums).read(0, checksums.n_items).tobytes())
 
 
-def _tails_at(store: TraceStore, array: StoredArray) -> list[int]:
-    layout = array.layout
-    n_rest = array.n_places % layout.chunk_items
-    if not n_rest:
-        return []
-    whole = _array_at(store.manifest, array.layout.path) or array
-    reader = open_array(store.directory, whole, check=store.manifest)
-    return tail_sums(layout, reader.read(array.n_items - n_rest, array.n_items))
+def _sums_at(store: TraceStore, whole: StoredArray, n_items: int) -> Sums:
+    """The sums of an array of a store when it had so many items."""
+    array = _first_items(whole, n_items)
+    n_rest = array.n_places % array.layout.chunk_items
+    items = open_array(store.directory, whole, check=store.manifest).read(n_items - n_rest, n_items)
+    return Sums(_crc_of(store, array), _tail_sums(array.layout, items) if n_rest else [])
 
 
-def tail_sums(layout: ArrayLayout, items: np.ndarray) -> list[int]:
+def _tail_sums(layout: ArrayLayout, items: np.ndarray) -> list[int]:
     """CRC32C of a chunk that begins with these items, and zeros after them, one a plane."""
     chunk = np.zeros((layout.chunk_items, *layout.item_shape), layout.dtype)
     chunk[: len(items)] = items
@@ -80,9 +79,10 @@ def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
             f"{manifest.n_rows:,}; pull it, and append to that"
         )
     replaced = replaced_columns(store.schema, manifest.schema)
+    own = {array.layout.path: array for array in checked_arrays(store.manifest)}
     for array in checked_arrays(manifest):
         path = array.layout.path
-        whole = _array_at(store.manifest, path)
+        whole = own.get(path)
         if whole is None:
             if array.column not in replaced:
                 raise SchemaError(
@@ -91,11 +91,14 @@ def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
                     "or choose another address"
                 )
             continue
-        if whole.layout != array.layout or whole.n_items < array.n_items:
-            raise _other(store, path, where)
-        found = sums_at(store, _first_items(whole, array.n_items))
-        if found not in (pushed.get(path), in_bucket.get(path)):
-            raise _other(store, path, where)
+        is_longer = whole.layout == array.layout and whole.n_items >= array.n_items
+        earlier = (pushed.get(path), in_bucket.get(path))
+        if not is_longer or _sums_at(store, whole, array.n_items) not in earlier:
+            raise SchemaError(
+                f"{where}: expected an earlier state of {store.path}, found other values in "
+                f"{path!r}: the two grew on their own; pull it and append to that, or choose "
+                "another address"
+            )
 
 
 def replaced_columns(schema: Schema, earlier: Schema) -> list[str]:
@@ -105,25 +108,6 @@ def replaced_columns(schema: Schema, earlier: Schema) -> list[str]:
         for name in earlier.stored
         if name in schema.stored and schema.array_number(name) > earlier.array_number(name)
     ]
-
-
-def _other(store: TraceStore, path: str, where: str) -> SchemaError:
-    return SchemaError(
-        f"{where}: expected an earlier state of {store.path}, found other values in {path!r}: the "
-        "two grew on their own; pull it and append to that, or choose another address"
-    )
-
-
-def _array_at(manifest: Manifest, path: str) -> StoredArray | None:
-    """The column or offsets array of this path."""
-    for axis in manifest.schema.axes:
-        array = offsets_array(axis, manifest.n_rows)
-        if array.layout.path == path:
-            return array
-    for name in manifest.schema.stored:
-        if manifest.schema.layout(name).path == path:
-            return column_array(manifest, name)
-    return None
 
 
 def _first_items(array: StoredArray, n_items: int) -> StoredArray:

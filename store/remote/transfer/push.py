@@ -27,7 +27,7 @@ from store.remote.transfer.commit import (
     commit,
     read_remote,
 )
-from store.remote.transfer.lineage import check_lineage, replaced_columns, sums_of
+from store.remote.transfer.lineage import check_lineage, replaced_columns
 from store.remote.transfer.parallel import Moved
 from store.remote.transfer.upload import Upload, Uploader
 from store.system import TRANSFER_THREADS
@@ -112,7 +112,7 @@ def push_store(
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
             if remote is None:
                 _remove_others(objects, present, uploads)
-            sums = {PUSHED: sums_of(store), IN_BUCKET: change.sums}
+            sums = {PUSHED: change.pushed, IN_BUCKET: change.in_bucket}
             commit(objects, change.manifest, remote, {SOURCE: store.manifest.checksum, **sums})
     return pushed
 
