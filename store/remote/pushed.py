@@ -8,18 +8,16 @@ of which a push leaves one checksum an array.
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from crc32c import crc32c
 
 from store.errors import CorruptError
 from store.format.values import is_integer
 
-__all__ = ["IN_BUCKET", "PUSHED", "PUSHED_KEY", "Sums", "as_attribute", "record_in", "sums_in"]
+__all__ = ["PUSHED_KEY", "PushRecord", "Sums", "as_attribute", "record_in"]
 
 PUSHED_KEY = "trace_store_push"  # of the group's attributes
-# keys of the record: path of an array -> its sums
-PUSHED = "pushed"  # as the pushed store lays it out
-IN_BUCKET = "in_bucket"  # and as it lies in the bucket
 
 
 class Sums(NamedTuple):
@@ -33,25 +31,39 @@ class Sums(NamedTuple):
     tails: list[int]
 
 
-def as_attribute(record: dict[str, Any]) -> dict[str, Any]:
-    """The attribute that holds a record, with its checksum."""
-    return {"record": record, "crc32c": _checksum(record)}
+class PushRecord(NamedTuple):
+    """What a push left, or nothing of it where another program put the store there.
+
+    `source` is the checksum of the manifest that was pushed. Each array has sums by its path: in
+    the store that was `pushed`, and as it lies `in_bucket`.
+    """
+
+    source: str | None = None
+    pushed: Mapping[str, Sums] = {}
+    in_bucket: Mapping[str, Sums] = {}
 
 
-def record_in(attributes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What pushes left; nothing where another program put the store there."""
-    pushed = attributes.get(PUSHED_KEY)
-    if pushed is None:
-        return {}
-    record = pushed.get("record") if isinstance(pushed, dict) else None
-    if not isinstance(record, dict) or pushed.get("crc32c") != _checksum(record):
+def as_attribute(record: PushRecord) -> dict[str, object]:
+    """The attribute that holds a record, with a checksum, and an id: no two pushes write one."""
+    found = record._asdict() | {"commit": uuid4().hex}
+    return {"record": found, "crc32c": _checksum(found)}
+
+
+def record_in(attributes: Mapping[str, Any], where: str) -> PushRecord:
+    """What a push left in the group's attributes; raises CorruptError if it is damaged."""
+    found = attributes.get(PUSHED_KEY)
+    if found is None:
+        return PushRecord()
+    record = found.get("record") if isinstance(found, dict) else None
+    if not isinstance(record, dict) or found.get("crc32c") != _checksum(record):
         raise CorruptError(f"{where}: expected the record of a push, found a damaged one")
-    return record
+    return PushRecord(
+        record.get("source"), _sums_in(record.get("pushed")), _sums_in(record.get("in_bucket"))
+    )
 
 
-def sums_in(record: Mapping[str, Any], key: str) -> dict[str, Sums]:
-    """Path -> sums, from what a push left; anything else is left out, and fits no store."""
-    found = record.get(key)
+def _sums_in(found: object) -> dict[str, Sums]:
+    """Path -> sums; anything else is left out, and fits no store."""
     entries = found.items() if isinstance(found, dict) else ()
     return {path: Sums(*entry) for path, entry in entries if _is_sums(entry)}
 
@@ -62,5 +74,5 @@ def _is_sums(entry: object) -> bool:
     return all(is_integer(number) and 0 <= number < 2**32 for number in (entry[0], *entry[1]))
 
 
-def _checksum(record: dict[str, Any]) -> int:
+def _checksum(record: dict[str, object]) -> int:
     return crc32c(json.dumps(record, sort_keys=True).encode())

@@ -102,7 +102,7 @@ def open_objects(
     quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), STALL_S)
     _check_bucket(Objects(quick, RetryPolicy(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s += more_s
-    client = Client(location, options, attempt_s, max(STALL_S, more_s))
+    client = Client(location, options, attempt_s, STALL_S + more_s)
     return Objects(client, RetryPolicy(limit_s + 2 * more_s, attempt_s))
 
 

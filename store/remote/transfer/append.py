@@ -30,7 +30,7 @@ from store.format.zarr_json import ArrayInfo
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.objects.objects import Objects
-from store.remote.pushed import IN_BUCKET, Sums, sums_in
+from store.remote.pushed import Sums
 from store.remote.transfer.commit import Remote
 from store.remote.transfer.lineage import sums_of
 from store.remote.transfer.upload import Upload, file_of
@@ -82,7 +82,7 @@ class _Append:
         self.scratch = scratch
         self.pushed = sums_of(store)
         self.sums = dict(self.pushed)
-        self._old_sums = sums_in(remote.record, IN_BUCKET)
+        self._old_sums = remote.record.in_bucket
         self.new: list[Upload] = []
         self.grown: list[Upload] = []
         self._segments: dict[str, list[int]] = {}

@@ -6,9 +6,8 @@ or gets no answer looks whether its own is there. (A conditional write that is m
 take its own first attempt for another writer.)
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError, UnreachableError
@@ -18,12 +17,10 @@ from store.format.zarr_json import group_json
 from store.remote.objects.faults import ConflictError
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.retry import again
-from store.remote.pushed import PUSHED_KEY, as_attribute, record_in
+from store.remote.pushed import PUSHED_KEY, PushRecord, as_attribute, record_in
 from store.remote.transfer.upload import write
 
 __all__ = ["Remote", "check_conditions", "check_present", "commit", "read_remote"]
-
-COMMIT = "commit"  # of the record: the id of this commit
 
 
 class Remote(NamedTuple):
@@ -33,7 +30,7 @@ class Remote(NamedTuple):
     """
 
     manifest: Manifest
-    record: dict[str, Any]
+    record: PushRecord
     head: Head
 
 
@@ -54,17 +51,14 @@ def _read(text: bytes, head: Head, objects: Objects) -> Remote:
     return Remote(Manifest.from_attributes(attributes, where), record_in(attributes, where), head)
 
 
-def commit(
-    objects: Objects, manifest: Manifest, base: Remote | None, record: Mapping[str, Any] = {}
-) -> None:
+def commit(objects: Objects, manifest: Manifest, base: Remote | None, record: PushRecord) -> None:
     """Make `manifest` what readers of the store see, if nobody else committed since `base`.
 
     The objects hold everything that it calls for. `base` is None where there was no store;
     `record` is for the next push. Raises LockedError if another writer was first; UnreachableError
     if no certain answer came in time: it is done, or not.
     """
-    attribute = as_attribute({**record, COMMIT: uuid4().hex})
-    text = group_json(manifest.to_attributes() | {PUSHED_KEY: attribute})
+    text = group_json(manifest.to_attributes() | {PUSHED_KEY: as_attribute(record)})
     where = objects.where(GROUP_FILE)
     if len(text) > MAX_FILE_BYTES:
         raise SchemaError(

@@ -16,7 +16,7 @@ from store.format.schema import Schema
 from store.format.segments import Segments
 from store.read.source import open_array
 from store.read.store import TraceStore
-from store.remote.pushed import IN_BUCKET, PUSHED, Sums, sums_in
+from store.remote.pushed import Sums
 from store.remote.transfer.commit import Remote
 
 __all__ = ["check_lineage", "replaced_columns", "sums_of"]
@@ -64,7 +64,7 @@ def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
             f"{where}: expected an earlier state of {store.path}, found another store; choose "
             "another address"
         )
-    in_bucket = sums_in(remote.record, IN_BUCKET)
+    pushed, in_bucket = remote.record.pushed, remote.record.in_bucket
     if not in_bucket:
         if manifest == store.manifest:
             return
@@ -72,7 +72,6 @@ def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
             f"{where}: expected a store that was pushed, found a copy that another program made: "
             "nothing says that this one begins with its rows; push it to another address"
         )
-    pushed = sums_in(remote.record, PUSHED)
     if manifest.n_rows > len(store):
         raise SchemaError(
             f"{where}: expected at most the {len(store):,} traces of {store.path}, found "

@@ -19,7 +19,6 @@ from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.retry import FETCHES
-from store.remote.pushed import IN_BUCKET, sums_in
 from store.remote.transfer.commit import Remote, read_remote
 from store.remote.transfer.lineage import sums_of
 from store.remote.transfer.parallel import Moved, run_all
@@ -100,7 +99,7 @@ def _has_values_of(path: Path, remote: Remote) -> bool:
 
     A copy that another program put there does not tell.
     """
-    sums = sums_in(remote.record, IN_BUCKET)
+    sums = remote.record.in_bucket
     return not sums or sums_of(TraceStore.open(path)) == sums
 
 

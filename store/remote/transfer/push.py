@@ -17,7 +17,7 @@ from store.format.manifest import read_manifest
 from store.read.directory import files_below
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
-from store.remote.pushed import IN_BUCKET, PUSHED
+from store.remote.pushed import PushRecord
 from store.remote.transfer.append import Change, plan_append, whole_store
 from store.remote.transfer.card import CARD, card_text, is_card
 from store.remote.transfer.commit import (
@@ -38,7 +38,6 @@ __all__ = ["push_store", "upload_s"]
 
 SLOW_RATE = 2e6  # bytes a second of the whole line
 SCRATCH = ".push"
-SOURCE = "source"  # of the record: checksum of the manifest that was pushed
 
 
 def upload_s(path: Path) -> float:
@@ -112,8 +111,9 @@ def push_store(
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
             if remote is None:
                 _remove_others(objects, present, uploads)
-            sums = {PUSHED: change.pushed, IN_BUCKET: change.in_bucket}
-            commit(objects, change.manifest, remote, {SOURCE: store.manifest.checksum, **sums})
+            source = store.manifest.checksum
+            record = PushRecord(source, change.pushed, change.in_bucket)
+            commit(objects, change.manifest, remote, record)
     return pushed
 
 
@@ -122,7 +122,7 @@ def _difference(store: TraceStore, remote: Remote | None, objects: Objects) -> M
     pushed = Moved(len(store), len(store))
     if remote is not None:
         check_lineage(store, remote, str(objects.location))
-        sources = (remote.record.get(SOURCE), remote.manifest.checksum)
+        sources = (remote.record.source, remote.manifest.checksum)
         pushed.is_done = store.manifest.checksum not in sources
         pushed.n_new_rows -= remote.manifest.n_rows
         pushed.replaced = replaced_columns(store.schema, remote.manifest.schema)

@@ -9,9 +9,11 @@ import pytest
 
 from store import Column, LockedError, Schema, SchemaError, UnreachableError, VersionError
 from store.format.manifest import Manifest
+from store.remote.pushed import PushRecord
 from store.remote.transfer.commit import check_conditions, commit, read_remote
 
 EMPTY = Manifest(Schema({"label": Column("int8")}))
+RECORD = PushRecord()
 
 
 def raced(bucket, n_committers, n_rounds, share_lost):
@@ -36,7 +38,7 @@ def raced(bucket, n_committers, n_rounds, share_lost):
             by = {"by": number, "round": n}
             manifest = replace(base.manifest if base else EMPTY, generation=n + 1, provenance=by)
             try:
-                commit(each[number], manifest, base)
+                commit(each[number], manifest, base, RECORD)
                 winners.append((n, number))
             except LockedError:
                 pass
@@ -66,7 +68,7 @@ def test_a_commit_that_arrives_damaged_is_written_again(bucket):
     for generation in range(2):
         flips = iter(["flip-unseen", "flip-unseen", "flip"])
         bucket.proxy.faults = lambda method, _, flips=flips: method == "PUT" and next(flips, None)
-        commit(objects, replace(EMPTY, generation=generation), base)
+        commit(objects, replace(EMPTY, generation=generation), base, RECORD)
         bucket.proxy.faults = lambda *_: None
         base = read_remote(objects)
         assert base.manifest.generation == generation
@@ -77,7 +79,7 @@ def test_a_commit_without_any_answer_says_that_it_may_be_done(bucket):
     objects = bucket.open(limit_s=1.2, attempt_s=0.3)
     bucket.proxy.faults = lambda *_: "lost"
     with pytest.raises(UnreachableError) as caught:
-        commit(objects, EMPTY, None)
+        commit(objects, EMPTY, None, RECORD)
     assert "the same command finds out" in caught.value.__notes__[0]
 
 

@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from store.remote.cache.chunk_index import BLOCK, CHUNK_MARGIN, index_bytes, n_c
 from store.remote.cache.fetcher.slab import write_at
 from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
-from store.remote.pushed import IN_BUCKET, Sums, record_in, sums_in
+from store.remote.pushed import Sums, record_in
 
 __all__ = ["INDEX_DIR", "FetchedStore", "is_state_of", "state_digest"]
 
@@ -47,7 +48,7 @@ class _State(NamedTuple):
     """What a `zarr.json` says; it has `sums` if a push wrote it."""
 
     manifest: Manifest
-    sums: dict[str, Sums]
+    sums: Mapping[str, Sums]
 
     def may_become(self, now: "_State") -> bool:
         """Whether another state may be this one, or a later one of its store.
@@ -75,7 +76,7 @@ def _state_of(group: bytes, url: str) -> _State:
     """What the bytes of the `zarr.json` at an address say; raises FormatError."""
     where = f"{url}/{GROUP_FILE}"
     attributes = group_attributes(group, where)
-    sums = sums_in(record_in(attributes, where), IN_BUCKET)
+    sums = record_in(attributes, where).in_bucket
     return _State(Manifest.from_attributes(attributes, where), sums)
 
 

@@ -34,7 +34,7 @@ from store import (
 from store.format.zarr_json import group_json
 from store.remote.cache.chunk_index import ChunkIndex, positions_of
 from store.remote.cache.fetcher.slab import write_at
-from store.remote.pushed import IN_BUCKET, PUSHED_KEY, as_attribute
+from store.remote.pushed import PUSHED_KEY, PushRecord, as_attribute
 from store.remote.transfer.lineage import sums_of
 
 
@@ -507,7 +507,7 @@ def test_no_value_comes_of_another_copy_of_the_store(tmp_path, monkeypatch, is_p
             for i in range(1, n_rows):
                 writer.append(f"t{i}", {"x": np.full(1024, i + 100 * number, np.int32)})
         store = TraceStore.open(path)
-        record = {IN_BUCKET: sums_of(store)} if is_pushed else {}
+        record = PushRecord(in_bucket=sums_of(store) if is_pushed else {})
         attributes = store.manifest.to_attributes() | {PUSHED_KEY: as_attribute(record)}
         (path / "zarr.json").write_bytes(group_json(attributes))
     node = Node(tmp_path / "cache", copies[0])
