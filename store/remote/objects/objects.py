@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from mmap import mmap
 from typing import Any, NamedTuple, TypeVar
 
 from store.errors import CorruptError, NotFoundError
@@ -119,22 +120,15 @@ def _check_bucket(objects: "Objects") -> None:
 class Objects:
     """Objects under an address; see `open_objects`. Keys are relative to it, as in a store."""
 
-    def __init__(self, client: Client, policy: RetryPolicy, *, repeats: bool = True) -> None:
+    def __init__(self, client: Client, policy: RetryPolicy) -> None:
         self.client = client
         self.location = client.location
         self.where = client.where
         self.policy = policy
-        self._repeats = repeats
-
-    @property
-    def once(self) -> "Objects":
-        """The same with one attempt a call, which raises TransientFault where another may help."""
-        return Objects(self.client, self.policy, repeats=False)
 
     def _do(self, key: str, work: Callable[[Any, Any], T]) -> T:
         """What `work` makes of obstore and its object for the bucket."""
-        attempt = partial(self.client.attempt, key, work)
-        return self.policy(self.where(key), attempt) if self._repeats else attempt()
+        return self.policy(self.where(key), partial(self.client.attempt, key, work))
 
     def head(self, key: str) -> Head:
         """Size and identity of an object; raises NotFoundError."""
@@ -230,7 +224,7 @@ class Objects:
         attempt = partial(self.client.attempt_ranges, key, starts, ends)
         return await self.policy.wait_for(self.where(key), attempt)
 
-    def put(self, key: str, data: bytes | memoryview, expected: Head | None = None) -> Head:
+    def put(self, key: str, data: bytes | mmap, expected: Head | None = None) -> Head:
         """Write an object where just that of a head is; None: where none is. In one attempt.
 
         Raises ConflictError if it is not so, TransientFault if it may have been written, or not.
@@ -244,13 +238,13 @@ class Objects:
             found = obs.put(store, key, data, mode=mode, use_multipart=False)
             return Head(len(data), found["e_tag"], found["version"])
 
-        return self.once._do(key, work)
+        return self.client.attempt(key, work)
 
     def _version(self, key: str, expected: Head) -> str | None:
         """The version of an object; GCS has its conditions on that, and its lists do not tell."""
         if self.location.scheme != "gs" or expected.version is not None:
             return expected.version
-        found = self.once.head(key)
+        found = self.head(key)
         if found.etag != expected.etag:
             raise ConflictError(f"{self.where(key)}: another writer was first")
         return found.version

@@ -67,7 +67,7 @@ def commit(objects: Objects, manifest: Manifest, base: Remote | None, record: Pu
         )
 
     def is_there(head: Head, was_sent: bool) -> bool:
-        return objects.once.get(GROUP_FILE, MAX_FILE_BYTES) == text
+        return objects.get(GROUP_FILE, MAX_FILE_BYTES) == text
 
     try:
         write(objects, GROUP_FILE, text, base.head if base else None, is_there)

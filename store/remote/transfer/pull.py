@@ -103,6 +103,10 @@ def _has_values_of(path: Path, remote: Remote) -> bool:
     return not sums or sums_of(TraceStore.open(path)) == sums
 
 
+def _is_checksum(key: str) -> bool:
+    return key.startswith("_checksums/")
+
+
 class _Pull:
     """A store that grows at `root`; `heads` are its data files, as objects."""
 
@@ -117,7 +121,7 @@ class _Pull:
 
     def _find(self) -> dict[str, Head]:
         """The objects of the store's files; raises CorruptError if one is missing."""
-        keys = sorted(data_files(self.manifest))
+        keys = sorted(data_files(self.manifest), key=lambda key: (_is_checksum(key), key))
         found = self.objects.heads(keys)
         missing = [key for key in keys if key not in found]
         if missing:
@@ -138,7 +142,7 @@ class _Pull:
 
         Checksums are: they tell which of the others are right.
         """
-        return {key for key in self._present() if not key.startswith("_checksums/")}
+        return {key for key in self._present() if not _is_checksum(key)}
 
     def outlook(self) -> Moved:
         """What is to be done, and what is here."""

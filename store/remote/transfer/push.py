@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store.check.verify import BytesProgress
-from store.errors import LockedError, SchemaError
+from store.errors import SchemaError
 from store.format.contents import WORKING_DIR, could_be_ours
 from store.format.manifest import read_manifest
 from store.read.directory import files_below
@@ -96,21 +96,19 @@ def push_store(
         with _planned(store, remote, objects) as change:
             present = objects.list()
             check_present(objects, remote)  # after them: what is replaced is not of a later state
-            if remote is None:
-                _check_ours(objects, present, change, restart)
+            others = [] if remote else _find_others(objects, present, change.new, restart)
             if with_card:
                 change.grown += _card(store, objects, present)
             uploads = [*change.new, *change.grown]
             pushed.n_files = len(uploads)
             pushed.n_bytes = sum(upload.n_bytes for upload in uploads)
             if dry_run:
-                pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
                 return pushed
-            uploader = Uploader(objects, present, progress, pushed.n_bytes, restart=restart)
+            uploader = Uploader(objects, present, progress, pushed.n_bytes, restart)
             pushed.n_present = uploader.upload(change.new)
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
-            if remote is None:
-                _remove_others(objects, present, uploads)
+            for key in others:  # which other programs would take for arrays of the store
+                objects.delete(key)
             source = store.manifest.checksum
             record = PushRecord(source, change.pushed, change.in_bucket)
             commit(objects, change.manifest, remote, record)
@@ -144,35 +142,22 @@ def _planned(store: TraceStore, remote: Remote | None, objects: Objects) -> Iter
         DISK.remove_tree(folder)
 
 
-def _others(present: Mapping[str, Head], uploads: Sequence[Upload]) -> list[str]:
-    """The keys of objects that no file of the store is at."""
+def _find_others(
+    objects: Objects, present: Mapping[str, Head], uploads: Sequence[Upload], restart: bool
+) -> list[str]:
+    """The keys of objects that no file of the store is at.
+
+    Raises SchemaError if a push may not remove them.
+    """
     own = {CARD, *(upload.key for upload in uploads)}
-    return [key for key in present if key not in own and not key.startswith(f"{WORKING_DIR}/")]
-
-
-def _check_ours(
-    objects: Objects, present: Mapping[str, Head], change: Change, restart: bool
-) -> None:
-    """Raise SchemaError or LockedError if there is what this push did not leave."""
-    for key in _others(present, change.new):
-        if not could_be_ours(key):
+    found = [key for key in present if key not in own and not key.startswith(f"{WORKING_DIR}/")]
+    for key in found:
+        if not (restart and could_be_ours(key)):
             raise SchemaError(
                 f"{objects.location}: expected a store or nothing, found {key!r:.80}; choose "
-                "another address"
+                "another address, or, if a push left it that was stopped, push with --restart"
             )
-        if not restart:
-            raise LockedError(
-                f"{objects.location}: expected nothing, found {key!r:.80}: another push is at "
-                "work, or one stopped; wait for it, or, if there is none, push with --restart"
-            )
-
-
-def _remove_others(
-    objects: Objects, present: Mapping[str, Head], uploads: Sequence[Upload]
-) -> None:
-    """Remove what another push left, which other programs would take for arrays of the store."""
-    for key in _others(present, uploads):
-        objects.delete(key)
+    return found
 
 
 def _card(store: TraceStore, objects: Objects, present: Mapping[str, Head]) -> list[Upload]:
@@ -181,7 +166,3 @@ def _card(store: TraceStore, objects: Objects, present: Mapping[str, Head]) -> l
         return []
     text = card_text(store, str(objects.location))
     return [Upload(CARD, text.encode(), is_new=False)]
-
-
-def _seems_there(upload: Upload, present: Mapping[str, Head]) -> bool:
-    return upload.key in present and present[upload.key].size == upload.n_bytes

@@ -8,8 +8,8 @@ write is known whose answer was lost.
 import hashlib
 import mmap
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ __all__ = ["Upload", "Uploader", "file_of", "write"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-Content = Path | bytes
+Data = bytes | mmap.mmap
 IsRight = Callable[[Head, bool], bool]
 """Whether an object has the right bytes: its head, and whether it was written just now."""
 
@@ -38,7 +38,7 @@ class Upload(NamedTuple):
     """
 
     key: str
-    content: Content
+    content: Path | bytes
     is_new: bool = True
 
     @property
@@ -57,7 +57,7 @@ def file_of(root: Path, key: str) -> Path:
 
 
 def write(
-    objects: Objects, key: str, content: Content, expected: Head | None, is_right: IsRight
+    objects: Objects, key: str, content: Path | bytes, expected: Head | None, is_right: IsRight
 ) -> None:
     """Write an object where just that of a head is; None: where none is.
 
@@ -68,10 +68,9 @@ def write(
     def attempt() -> None:
         nonlocal expected
         try:
-            with _bytes_of(content) as data:
-                head = objects.put(key, data, expected)
+            head = objects.put(key, _bytes_of(content), expected)
         except ConflictError:  # perhaps with an attempt of ours whose answer was lost
-            if not is_right(objects.once.head(key), False):
+            if not is_right(objects.head(key), False):
                 raise
             return
         if not is_right(head, True):
@@ -81,6 +80,7 @@ def write(
     objects.policy(objects.where(key), attempt)
 
 
+@dataclass
 class Uploader:
     """Writes objects in parallel; the first error stops the others.
 
@@ -88,22 +88,13 @@ class Uploader:
     that had to be new. `progress` is called with the bytes that are there now, and the `total`.
     """
 
-    def __init__(
-        self,
-        objects: Objects,
-        present: Mapping[str, Head],
-        progress: BytesProgress,
-        total: int,
-        *,
-        restart: bool,
-    ) -> None:
-        self.objects = objects
-        self.present = present
-        self.progress = progress
-        self.total = total
-        self.n_done = 0  # bytes
-        self.restart = restart
-        self._has_md5 = True  # the server's etags are MD5s, until one is seen that is not
+    objects: Objects
+    present: Mapping[str, Head]
+    progress: BytesProgress
+    total: int
+    restart: bool
+    n_done: int = 0  # bytes
+    _has_md5: bool = True  # the server's etags are MD5s, until one is seen that is not
 
     def upload(self, uploads: Sequence[Upload]) -> int:
         """Write objects; return how many of them were there.
@@ -145,16 +136,16 @@ class Uploader:
         """Whether an object has these bytes; it is read where its etag does not say so."""
         if head.size != upload.n_bytes:
             return False
-        with _bytes_of(upload.content) as data:
-            stated = _md5_in(head)
-            if stated and self._has_md5 and stated == _md5_of(data):
-                return True
-            is_same = self._has_bytes(upload.key, data, head.etag)
+        data = _bytes_of(upload.content)
+        stated = _md5_in(head)
+        if stated and self._has_md5 and stated == _md5_of(data):
+            return True
+        is_same = self._has_bytes(upload.key, data, head.etag)
         if is_same and stated is not None:
             self._has_md5 = False  # as with keys of KMS
         return is_same
 
-    def _has_bytes(self, key: str, data: memoryview, etag: str | None) -> bool:
+    def _has_bytes(self, key: str, data: Data, etag: str | None) -> bool:
         for start in range(0, len(data), BLOCK_BYTES):
             end = min(len(data), start + BLOCK_BYTES)
             if self.objects.get_range(key, start, end, etag) != data[start:end]:
@@ -162,21 +153,17 @@ class Uploader:
         return True
 
 
-@contextmanager
-def _bytes_of(content: Content) -> Iterator[memoryview]:
+def _bytes_of(content: Path | bytes) -> Data:
     """The bytes of an object to be written; a file is mapped, not read into memory."""
-    if isinstance(content, bytes) or not content.stat().st_size:  # nothing cannot be mapped
-        yield memoryview(content if isinstance(content, bytes) else b"")
-        return
-    with (
-        content.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as view,
-    ):
-        yield view
+    if isinstance(content, bytes):
+        return content
+    if not content.stat().st_size:  # nothing cannot be mapped
+        return b""
+    with content.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _md5_of(data: memoryview) -> str:
+def _md5_of(data: Data) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
