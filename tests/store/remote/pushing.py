@@ -9,8 +9,10 @@ from oracle import assert_same_row, write_store
 
 from store import Column, StoreWriter, TraceStore
 from store.check.verify import verify_store
-from store.remote.transfer.pull import pull_store
-from store.remote.transfer.push import push_store
+from store.remote.transfer.pull import pull_store as pull
+from store.remote.transfer.push import push_store as push
+
+__all__ = ["as_files", "assert_rows", "grow", "pull", "push", "relabelled", "removed", "scored"]
 
 
 def write(path: Path, n_rows: int, schema=SMALL) -> Path:
@@ -23,14 +25,6 @@ def grow(path: Path, n_rows: int) -> None:
     with StoreWriter.open(path) as writer:
         for trace_id, row in ROWS[len(writer) : n_rows]:
             writer.append(trace_id, row)
-
-
-def push(path: Path, objects, **options):
-    return push_store(path, objects, **options)
-
-
-def pull(objects, path: Path, **options):
-    return pull_store(objects, path, **options)
 
 
 def assert_rows(path: Path, n_rows: int, rows=ROWS, is_older=False) -> None:

@@ -109,15 +109,6 @@ def test_a_name_differs_with_what_the_server_is_told(monkeypatch, tmp_path):
     assert "AWS_BATCH_JOB_ID" not in source_settings(S3_URL)
 
 
-def test_a_line_end_in_a_setting_is_refused_by_its_name(open_at, monkeypatch):
-    """As files with the line ends of Windows leave them; by address as well."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION"):
-        with pytest.raises(SchemaError, match=f"{name}: expected one line") as caught:
-            open_at(S3_URL, **{name: "SECRET\r"})
-        assert "SECRET" not in str(caught.value).replace(name, "")
-        monkeypatch.delenv(name)
-
-
 def test_how_long_readers_wait_is_a_setting(bucket, monkeypatch):
     """A bad one is named; it comes before what is usual for a command."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
