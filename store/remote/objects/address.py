@@ -162,11 +162,11 @@ def _slow_digest(text: str, salt: str) -> str:
 
 SCHEMES = ("s3", "gs", "az", "https", "http")
 EXPECTED = "expected s3://, gs:// or az://BUCKET/PATH, or https://HOST/PATH"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?", re.ASCII)
-MAX_PORT = 65535
-_PART = re.compile(r"(?!\s)[^/?#%*\\\x00-\x1f\x7f]+(?<!\s)")
+_PORT = r"([1-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_HOST = re.compile(rf"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:{_PORT})?", re.ASCII)
+_PART = r"(?!\s|\.+(/|$))[^/?#%*\\\x00-\x1f\x7f]+(?<!\s)"
+_PATH = re.compile(rf"({_PART}(/{_PART})*)?")
 MAX_PATH = 512  # a key has at most 1024 bytes, and a store's own paths take some of them
 
 
@@ -195,30 +195,22 @@ def parse_url(url: str) -> Location:
 
     Raises SchemaError if it is none of a store, or holds more than bucket and path, as a secret is.
     """
-    found = _SCHEME.match(url)
-    if found is None or found[1].lower() not in SCHEMES:
-        shown = "no address" if found is None else f"{found[1]:.20}://"
-        raise SchemaError(f"{EXPECTED}, found {shown}")
-    bucket, _, path = url[found.end() :].partition("/")
-    prefix = path.strip("/")
+    scheme, _, rest = url.partition("://")
+    bucket, _, path = rest.partition("/")
+    location = Location(scheme.lower(), bucket, path.strip("/"))
     if "@" in bucket or "?" in url or "#" in url:
         raise SchemaError(
             f"{EXPECTED}, found more than that, which is not shown; "
             "give credentials in the environment"
         )
-    host = _HOST.fullmatch(bucket) if found[1].lower() in ("http", "https") else None
-    if host is None and not _BUCKET.fullmatch(bucket):
-        raise SchemaError(f"{EXPECTED}, found the bucket {bucket!r:.80}")
-    if host is not None and int(host[3] or 0) > MAX_PORT:
-        raise SchemaError(f"{EXPECTED} with a port of at most {MAX_PORT}, found {host[3]}")
-    parts = prefix.split("/") if prefix else []
-    is_bad = any(not _PART.fullmatch(part) or set(part) <= {"."} for part in parts)
-    if is_bad or len(prefix.encode(errors="replace")) > MAX_PATH:
+    place = _HOST if location.is_read_only else _BUCKET
+    is_address = location.scheme in SCHEMES and place.fullmatch(bucket)
+    is_short = len(path.encode(errors="replace")) <= MAX_PATH
+    if not is_address or not is_short or not _PATH.fullmatch(location.prefix):
         raise SchemaError(
-            f"{EXPECTED} with a path of plain names of at most {MAX_PATH} bytes, "
-            f"found {prefix!r:.80}"
+            f"{EXPECTED}, with a path of plain names of at most {MAX_PATH} bytes, found {url!r:.99}"
         )
-    return Location(found[1].lower(), bucket, prefix)
+    return location
 
 
 def check_endpoint(endpoint: str) -> None:

@@ -134,14 +134,13 @@ class Objects:
         """Size and identity of an object; raises NotFoundError."""
         return self._do(key, lambda obs, store: _head_of(obs.head(store, key)))
 
-    def list(self, prefix: str = "") -> dict[str, Head]:
-        """Key -> head of all objects below a folder, e.g. "tokens/c"."""
+    def list(self) -> dict[str, Head]:
+        """Key -> head of all objects."""
 
         def work(obs: Any, store: Any) -> dict[str, Head]:
-            parts = obs.list(store, prefix or None)
-            return {meta["path"]: _head_of(meta) for part in parts for meta in part}
+            return {meta["path"]: _head_of(meta) for part in obs.list(store) for meta in part}
 
-        return self._do(prefix, work)
+        return self._do("", work)
 
     def heads(self, keys: Collection[str]) -> dict[str, Head]:
         """Key -> head of those of some objects that are there."""
@@ -195,8 +194,6 @@ class Objects:
         Raises ConflictError if the object is not that of `etag` any more, NotFoundError if it is
         not there, UnreachableError if it did not come whole within the stated time.
         """
-        if not 0 <= start <= end:
-            raise ValueError(f"expected 0 <= start <= end, found {start} and {end}")
         if start == end:
             return memoryview(b"")
 

@@ -30,7 +30,6 @@ def test_what_was_written_is_read(objects):
     for start, end in ((0, 3), (5, 5), (9, 300)):
         assert objects.get_range("data", start, end) == DATA[start:end]
     assert objects.list().keys() == {"data", "a/label@2/c/0"}
-    assert objects.list("a/label@2").keys() == {"a/label@2/c/0"}
     objects.delete("data")
     objects.delete("data")
     with pytest.raises(NotFoundError, match="expected an object, found none"):
