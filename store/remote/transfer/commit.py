@@ -18,7 +18,7 @@ from store.remote.objects.faults import ConflictError
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.retry import again
 from store.remote.pushed import PUSHED_KEY, PushRecord, as_attribute, record_in
-from store.remote.transfer.upload import write
+from store.remote.transfer.upload import Upload, Uploader
 
 __all__ = ["Remote", "check_conditions", "check_present", "commit", "read_remote"]
 
@@ -59,22 +59,14 @@ def commit(objects: Objects, manifest: Manifest, base: Remote | None, record: Pu
     if no certain answer came in time: it is done, or not.
     """
     text = group_json(manifest.to_attributes() | {PUSHED_KEY: as_attribute(record)})
-    where = objects.where(GROUP_FILE)
     if len(text) > MAX_FILE_BYTES:
         raise SchemaError(
-            f"{where}: expected at most {MAX_FILE_BYTES} bytes, as readers accept, found "
-            f"{len(text)}; push fewer segments, or less provenance"
+            f"{objects.where(GROUP_FILE)}: expected at most {MAX_FILE_BYTES} bytes, as readers "
+            f"accept, found {len(text)}; push fewer segments, or less provenance"
         )
-
-    def is_there(head: Head, was_sent: bool) -> bool:
-        return objects.get(GROUP_FILE, MAX_FILE_BYTES) == text
-
+    uploader = Uploader(objects, {GROUP_FILE: base.head} if base else {}, reads_back=True)
     try:
-        write(objects, GROUP_FILE, text, base.head if base else None, is_there)
-    except ConflictError:
-        raise LockedError(
-            f"{where}: another writer committed meanwhile; look at it, and run the command again"
-        ) from None
+        uploader.upload([Upload(GROUP_FILE, text, is_new=base is None)])
     except UnreachableError as error:
         error.add_note("it may have been committed, or not: the same command finds out")
         raise

@@ -104,7 +104,7 @@ def push_store(
             pushed.n_bytes = sum(upload.n_bytes for upload in uploads)
             if dry_run:
                 return pushed
-            uploader = Uploader(objects, present, progress, pushed.n_bytes, restart)
+            uploader = Uploader(objects, present, restart, progress=progress, total=pushed.n_bytes)
             pushed.n_present = uploader.upload(change.new)
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
             for key in others:  # which other programs would take for arrays of the store

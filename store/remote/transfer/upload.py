@@ -8,27 +8,23 @@ write is known whose answer was lost.
 import hashlib
 import mmap
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from store.check.verify import BytesProgress
-from store.errors import CorruptError, LockedError
-from store.read.arrays.shard import RESTORE
+from store.errors import LockedError
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
 from store.remote.transfer.parallel import run_all
 from store.system import TRANSFER_THREADS
 
-__all__ = ["Upload", "Uploader", "file_of", "write"]
+__all__ = ["Upload", "Uploader"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 Data = bytes | mmap.mmap
-IsRight = Callable[[Head, bool], bool]
-"""Whether an object has the right bytes: its head, and whether it was written just now."""
 
 
 class Upload(NamedTuple):
@@ -48,51 +44,21 @@ class Upload(NamedTuple):
         return len(self.content)
 
 
-def file_of(root: Path, key: str) -> Path:
-    """A file of a store; raises CorruptError if it is not there."""
-    path = root / key
-    if not path.is_file():
-        raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
-    return path
-
-
-def write(
-    objects: Objects, key: str, content: Path | bytes, expected: Head | None, is_right: IsRight
-) -> None:
-    """Write an object where just that of a head is; None: where none is.
-
-    Raises ConflictError if another writer was first, and nothing was changed; UnreachableError if
-    no certain answer came in time: it is done, or not.
-    """
-
-    def attempt() -> None:
-        nonlocal expected
-        try:
-            head = objects.put(key, _bytes_of(content), expected)
-        except ConflictError:  # perhaps with an attempt of ours whose answer was lost
-            if not is_right(objects.head(key), False):
-                raise
-            return
-        if not is_right(head, True):
-            expected = head
-            raise TransientFault("other bytes than were sent")
-
-    objects.policy(objects.where(key), attempt)
-
-
 @dataclass
 class Uploader:
     """Writes objects in parallel; the first error stops the others.
 
     `present` are the objects as they were seen: only those are replaced. With `restart` also those
-    that had to be new. `progress` is called with the bytes that are there now, and the `total`.
+    that had to be new. What was written is read where its etag does not say that it arrived, if it
+    `reads_back`. `progress` is called with the bytes that are there now, and the `total`.
     """
 
     objects: Objects
     present: Mapping[str, Head]
-    progress: BytesProgress
-    total: int
-    restart: bool
+    restart: bool = False
+    reads_back: bool = False
+    progress: BytesProgress = lambda done, total: None
+    total: int = 0
     n_done: int = 0  # bytes
     _has_md5: bool = True  # the server's etags are MD5s, until one is seen that is not
 
@@ -114,23 +80,36 @@ class Uploader:
         present = self.present.get(upload.key)
         if present is not None and self._is_same(upload, present):
             return True
-        is_right = partial(self._is_right, upload)
-        try:
-            if present is not None and upload.is_new and not self.restart:
-                raise ConflictError(upload.key)
-            write(self.objects, upload.key, upload.content, present, is_right)
-        except ConflictError:
-            raise LockedError(
-                f"{self.objects.where(upload.key)}: expected no object, found one with other "
-                "bytes: another push is at work, or one stopped; wait for it, or, if there is "
-                "none, push with --restart"
-            ) from None
+        if present is not None and upload.is_new and not self.restart:
+            raise self._foreign(upload)
+        self._write(upload, present)
         return False
 
-    def _is_right(self, upload: Upload, head: Head, was_sent: bool) -> bool:
-        """Whether its bytes arrived; of what was sent, where the etag says nothing: taken so."""
-        says_nothing = not (self._has_md5 and _md5_in(head))
-        return (was_sent and says_nothing) or self._is_same(upload, head)
+    def _write(self, upload: Upload, expected: Head | None) -> None:
+        """Write an object where just that of a head is; None: where none is."""
+        key = upload.key
+
+        def attempt() -> None:
+            nonlocal expected
+            try:
+                head = self.objects.put(key, _bytes_of(upload.content), expected)
+            except ConflictError:  # perhaps with an attempt of ours whose answer was lost
+                if not self._is_same(upload, self.objects.head(key)):
+                    raise self._foreign(upload) from None
+                return
+            says_nothing = not (self._has_md5 and _md5_in(head))
+            is_taken_so = says_nothing and not self.reads_back
+            if not is_taken_so and not self._is_same(upload, head):
+                expected = head
+                raise TransientFault("other bytes than were sent")
+
+        self.objects.policy(self.objects.where(key), attempt)
+
+    def _foreign(self, upload: Upload) -> LockedError:
+        return LockedError(
+            f"{self.objects.where(upload.key)}: expected no other bytes, found some: another push "
+            "is at work, or one stopped; push again, or, if there is no other, with --restart"
+        )
 
     def _is_same(self, upload: Upload, head: Head) -> bool:
         """Whether an object has these bytes; it is read where its etag does not say so."""

@@ -86,13 +86,16 @@ def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
         assert pushed.n_new_rows == n_rows - read_manifest(before).n_rows
         pull(objects, removed(tmp_path / "copy.zarr"))
         assert_rows(tmp_path / "copy.zarr", n_rows)
+        now = as_files(objects, removed(tmp_path / "now"))
+        assert_rows(now, n_rows, allowed=["leftover"])
         now = as_files(objects, removed(tmp_path / "now"), zarr_json=manifest)
         (now / WORKING_DIR).mkdir()  # as while the push is at work
         for name, data in content(before).items():
             is_small = name.startswith(("_offsets", "_checksums")) or name.endswith("zarr.json")
             is_small |= name == CARD
             assert is_small or content(now)[name] == data, name
-        assert_rows(now, read_manifest(before).n_rows, is_older=True)  # as its readers see it
+        # as its readers see it: metadata of arrays, of another state, is no fault of the values
+        assert_rows(now, read_manifest(before).n_rows, allowed=["document", "leftover"])
         assert not push(path, objects).is_done
     assert all(map(could_be_ours, objects.list().keys() - {"zarr.json", CARD}))
     assert not path.with_name("s.zarr.push").exists()
