@@ -16,7 +16,6 @@
 
 import contextlib
 import http.client
-import http.server
 import random
 import socket
 import struct
@@ -24,6 +23,8 @@ import threading
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
+
+from servers import Handler, Server
 
 CODES = {
     "503": (503, "SlowDown"),
@@ -37,8 +38,8 @@ HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
 Faults = Callable[[str, str], str | None]
 
 
-class FaultProxy:
-    """Runs in threads of this process; `url` is its address.
+class FaultProxy(Server):
+    """Asks the server at an address in turn.
 
     Attributes
     ----------
@@ -52,9 +53,10 @@ class FaultProxy:
         Method, path and fault of each request.
     """
 
-    def __init__(self, backend: str, faults: Faults = lambda method, path: None) -> None:
+    def __init__(self, backend: str) -> None:
+        super().__init__(_Handler)
         self.backend = urlsplit(backend)
-        self.faults = faults
+        self.faults: Faults = lambda method, path: None
         self.key: str | None = None
         self.refuses_signed = False
         self.slow_s = 0.05
@@ -62,20 +64,10 @@ class FaultProxy:
         self.seen: list[tuple[str, str, str | None]] = []
         self.random = random.Random(0)  # noqa: S311
         self.is_over = threading.Event()
-        handler = type("Handler", (_Handler,), {"proxy": self})
-        self.server = _Server(("127.0.0.1", 0), handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def close(self) -> None:
         self.is_over.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+        super().close()
 
     def flipped(self, body: bytes) -> bytes:
         """The body with one bit changed."""
@@ -96,37 +88,23 @@ class FaultProxy:
             connection.close()
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+class _Handler(Handler):
+    server: FaultProxy
 
-    def handle_error(self, request, client_address) -> None:
-        """Clients that leave are no error."""
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    proxy: FaultProxy
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_) -> None:
-        pass
-
-    def do_GET(self) -> None:
+    def do(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.proxy.faults(self.command, self.path)
-        if self.proxy.refuses_signed and (
+        fault = self.server.faults(self.command, self.path)
+        if self.server.refuses_signed and (
             "Authorization" in self.headers or "X-Amz-Signature" in self.path
         ):
             fault = "denied"
-        if self.proxy.key and self.proxy.key not in self.headers.get("Authorization", ""):
+        if self.server.key and self.server.key not in self.headers.get("Authorization", ""):
             fault = "denied"
-        self.proxy.seen.append((self.command, self.path, fault))
+        self.server.seen.append((self.command, self.path, fault))
         if self.path.startswith(MOVED):
             self._answer_moved()
         elif fault == "moved" and self.command == "GET" and "list-type" not in self.path:
-            self._send(fault, 302, [("Location", f"{self.proxy.url}{MOVED}{self.path}")], b"")
+            self._send(fault, 302, [("Location", f"{self.server.url}{MOVED}{self.path}")], b"")
         elif fault == "reset":
             self._reset()
         elif fault in CODES:
@@ -134,12 +112,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._answer(fault, body)
 
-    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
-
     def _answer_moved(self) -> None:
         kept = {"Range": self.headers["Range"]} if self.headers["Range"] else {}
         path = self.path.removeprefix(MOVED).partition("?")[0]
-        self._send(None, *self.proxy.pass_on(self.command, path, kept, b""))
+        self._send(None, *self.server.pass_on(self.command, path, kept, b""))
 
     def _answer(self, fault: str | None, body: bytes) -> None:
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
@@ -150,15 +126,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._refuse(400, "XAmzContentSHA256Mismatch")
             return
         if fault == "flip-unseen" and is_write:
-            body = self.proxy.flipped(body)
-        status, answered, data = self.proxy.pass_on(self.command, self.path, headers, body)
+            body = self.server.flipped(body)
+        status, answered, data = self.server.pass_on(self.command, self.path, headers, body)
         if fault == "lost":
             self._reset()
             return
         if fault == "slow":
-            time.sleep(self.proxy.slow_s)
+            time.sleep(self.server.slow_s)
         if fault == "flip" and not is_write:
-            data = self.proxy.flipped(data)
+            data = self.server.flipped(data)
         self._send(fault, status, answered, data)
 
     def _send(self, fault: str | None, status: int, headers: list, data: bytes) -> None:
@@ -175,7 +151,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if is_cut:
             self.wfile.flush()
             if fault == "stall":
-                self.proxy.is_over.wait(self.proxy.stall_s)
+                self.server.is_over.wait(self.server.stall_s)
             self._reset()
 
     def _refuse(self, status: int, code: str) -> None:

@@ -58,8 +58,7 @@ def gcs(tmp_path):
     file = tmp_path / "account.json"
     file.write_text(json.dumps(account))
     yield Cloud("gs://bucket/traces.zarr", server.url, {"GOOGLE_SERVICE_ACCOUNT": str(file)})
-    server.shutdown()
-    server.server_close()
+    server.close()
 
 
 @pytest.fixture(params=["gcs", "azure"])
