@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from typing import TypeVar
 
 from store.errors import CorruptError, SchemaError, UnreachableError
@@ -59,44 +58,41 @@ class RetryPolicy:
 
         Another StoreError of an attempt is raised at once: more of them would not help.
         """
-        pause_after = self._pauses(where)
+        began = self.clock()
+        n = 1
         while True:
             try:
                 return attempt()
             except TransientFault as fault:
-                pause_s = pause_after(fault)
+                pause_s = self._pause(where, fault, n, began)
             self.sleep(pause_s)
+            n += 1
 
     async def wait_for(self, where: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """As a call, in an event loop."""
-        pause_after = self._pauses(where)
+        began = self.clock()
+        n = 1
         while True:
             try:
                 return await attempt()
             except TransientFault as fault:
-                pause_s = pause_after(fault)
+                pause_s = self._pause(where, fault, n, began)
             await asyncio.sleep(pause_s)
+            n += 1
 
-    def _pauses(self, where: str) -> Callable[[TransientFault], float]:
-        """Says how long to pause after a fault of an attempt that begins now, or of a later one."""
-        began = self.clock()
-        numbers = count(1)
-
-        def pause_after(fault: TransientFault) -> float:
-            n = next(numbers)
-            # "full jitter": clients that failed together do not come again together
-            # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
-            pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
-            spent_s = self.clock() - began
-            if spent_s + pause_s + self.attempt_s > self.limit_s:
-                raise UnreachableError(
-                    f"{where}: expected an answer within {self.limit_s:g} s, found {fault}, in "
-                    f"{n} attempts and {spent_s:.1f} s, and another may take {self.attempt_s:g} s; "
-                    "try again later, or check the address"
-                )
-            return pause_s
-
-        return pause_after
+    def _pause(self, where: str, fault: TransientFault, n: int, began: float) -> float:
+        """How long to pause after the n-th attempt of a call; raises UnreachableError."""
+        # "full jitter": clients that failed together do not come again together
+        # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
+        pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
+        spent_s = self.clock() - began
+        if spent_s + pause_s + self.attempt_s > self.limit_s:
+            raise UnreachableError(
+                f"{where}: expected an answer within {self.limit_s:g} s, found {fault}, in {n} "
+                f"attempts and {spent_s:.1f} s, and another may take {self.attempt_s:g} s; try "
+                "again later, or check the address"
+            )
+        return pause_s
 
 
 def again(work: Callable[[], T]) -> T:
