@@ -109,8 +109,6 @@ class Push(Moving):
         say(f"{objects.location}: {traces}")
         if pushed.replaced:  # perhaps the values that another copy pushed
             say(f"  columns {would}replaced: {', '.join(pushed.replaced)}")
-        if self.dry_run and pushed.is_done and not pushed.n_files:
-            say("  the difference would be pushed")
-        else:
+        if pushed.n_files or not pushed.is_done:  # a dry run makes no files of what is appended
             self.print_files(pushed, f"{would}pushed")
         return 0

@@ -64,8 +64,8 @@ def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
             f"{where}: expected an earlier state of {store.path}, found another store; choose "
             "another address"
         )
-    pushed, in_bucket = remote.record.pushed, remote.record.in_bucket
-    if not in_bucket:
+    record = remote.record
+    if not record.in_bucket:
         if manifest == store.manifest:
             return
         raise SchemaError(
@@ -91,7 +91,7 @@ def check_lineage(store: TraceStore, remote: Remote, where: str) -> None:
                 )
             continue
         is_longer = whole.layout == array.layout and whole.n_items >= array.n_items
-        earlier = (pushed.get(path), in_bucket.get(path))
+        earlier = (record.pushed.get(path), record.in_bucket.get(path))
         if not is_longer or _sums_at(store, whole, array.n_items) not in earlier:
             raise SchemaError(
                 f"{where}: expected an earlier state of {store.path}, found other values in "

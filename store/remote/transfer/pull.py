@@ -200,7 +200,8 @@ class _Pull:
         folders = {(self.root / key).parent for key in missing}
         for folder in folders:
             self.files.make_dirs(folder)
-        blocks = [(key, start) for key in missing for start in self._starts(key)]
+        sizes = {key: max(1, self.heads[key].size) for key in missing}  # an empty one has a block
+        blocks = [(key, at) for key in missing for at in range(0, sizes[key], BLOCK_BYTES)]
         n_left = Counter(key for key, _ in blocks)
         total = sum(head.size for head in self.heads.values())
         n_here = sum(self.heads[key].size for key in present)
@@ -211,10 +212,6 @@ class _Pull:
             n_here += n_bytes
             progress(n_here, total)
         self.files.sync_dirs(folders)
-
-    def _starts(self, key: str) -> range:
-        """Where the blocks of an object begin; an empty one has one."""
-        return range(0, max(1, self.heads[key].size), BLOCK_BYTES)
 
     def _part(self, key: str) -> Path:
         """Where a file grows."""

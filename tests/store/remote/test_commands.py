@@ -48,16 +48,16 @@ def test_a_store_goes_to_a_bucket_and_back(bucket, run, path, tmp_path):
     _, text = run("push", path, url, "--dry-run")
     assert text.splitlines()[0] == f"{url}: 3 traces"
     assert "files would be pushed" in text
+    assert {method for method, _, _ in bucket.proxy.seen} == {"GET"}
     status, text = run("push", path, url)
     assert (status, "files pushed" in text) == (0, True)
     _, text = run("push", path, url)
     assert text == f"{url}: 3 traces\n  it was there already, the same state: nothing to do\n"
     grow(path, 5)
+    bucket.proxy.seen.clear()
     _, text = run("push", path, url, "--dry-run")
-    assert text.splitlines() == [
-        f"{url}: 5 traces, 2 of them new",
-        "  the difference would be pushed",
-    ]
+    assert text == f"{url}: 5 traces, 2 of them new\n"
+    assert {method for method, _, _ in bucket.proxy.seen} == {"GET"}
     _, text = run("push", path, url)
     assert text.startswith(f"{url}: 5 traces, 2 of them new\n")
     assert "would be pulled" in run("pull", url, copy, "--dry-run")[1]
@@ -88,6 +88,7 @@ def test_what_the_server_refuses_is_one_line(bucket, run, path, command, fault, 
     assert status == 2
     assert words in text
     assert text.count("\n") == 1
+    assert len(bucket.proxy.seen) == 1 or fault == "503"  # another attempt does not help
 
 
 def test_other_mistakes_are_one_line(bucket, run, path, tmp_path):

@@ -73,20 +73,6 @@ def test_a_fault_that_stays_is_an_error_in_the_stated_time(bucket, objects, faul
 
 
 @pytest.mark.parametrize(
-    "fault, words",
-    [("expired", "credentials are expired"), ("skewed", "clocks"), ("denied", "permission")],
-)
-def test_what_another_attempt_does_not_help_is_said_at_once(bucket, objects, fault, words):
-    """And no message holds a key."""
-    bucket.proxy.faults = lambda *_: fault
-    start = time.monotonic()
-    with pytest.raises(StoreError, match=words) as caught:
-        objects.get("data")
-    assert time.monotonic() - start < 1
-    assert "SECRET" not in f"{caught.value!r} {caught.value.__cause__!r}"
-
-
-@pytest.mark.parametrize(
     "text, words",
     [
         ("InvalidCertificate(Other(CaUsedAsEndEntity))", "CA:FALSE"),

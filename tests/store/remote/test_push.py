@@ -221,17 +221,6 @@ def test_another_store_and_strangers_objects_are_refused(bucket, objects, path, 
         push(path, strange)
 
 
-def test_a_dry_run_writes_nothing(bucket, objects, path):
-    """It only looks."""
-    bucket.proxy.seen.clear()
-    assert push(path, objects, dry_run=True).n_files > 20
-    push(path, objects)
-    grow(path, 5)
-    at = len(bucket.proxy.seen)
-    assert push(path, objects, dry_run=True).n_new_rows == 2
-    assert {method for method, _, _ in bucket.proxy.seen[at:]} == {"GET"}
-
-
 def stopped_after(bucket, n_writes):
     """The server is gone after so many writes."""
     writes = iter(range(n_writes))
