@@ -36,7 +36,7 @@ from store.remote.transfer.upload import Upload
 from store.write.array_writer import ArrayWriter, write_array, write_run
 from store.write.files import DISK
 
-__all__ = ["Change", "plan_append", "whole_store"]
+__all__ = ["Append", "Change", "whole_store"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 
@@ -65,15 +65,12 @@ def whole_store(store: TraceStore) -> Change:
     return Change(manifest, sums, sums, [*files, *texts], [])
 
 
-def plan_append(store: TraceStore, remote: Remote, objects: Objects, scratch: Path) -> Change:
+class Append:
     """The difference between a store in a bucket and a later state of it here.
 
     `scratch` is an empty folder for new shards. From the bucket is only read.
     """
-    return _Append(store, remote, objects, scratch).plan()
 
-
-class _Append:
     def __init__(self, store: TraceStore, remote: Remote, objects: Objects, scratch: Path) -> None:
         self.store = store
         self.old = remote.manifest

@@ -73,7 +73,11 @@ def pull_store(
             f"{objects.location}: expected a store, found no {GROUP_FILE}; check the address"
         )
     if path.exists():
-        _check_same(path, remote)
+        if read_manifest(path) != remote.manifest or not _has_values_of(path, remote):
+            raise SchemaError(
+                f"{path}: expected a new path, found another store, or another copy of this store "
+                "that grew on its own; choose another"
+            )
         return Moved(remote.manifest.n_rows, is_done=False)
     pull = _Pull(objects, path, remote, files)
     pulled = pull.outlook()
@@ -81,17 +85,6 @@ def pull_store(
         check_space(path, pulled.n_bytes - bytes_under(pull.root), ignore=ignore_space)
         pull.run(progress, checking)
     return pulled
-
-
-def _check_same(path: Path, remote: Remote) -> None:
-    """Raise SchemaError unless the store at a path is what a pull would make."""
-    if read_manifest(path) != remote.manifest:
-        raise SchemaError(f"{path}: expected a new path, found another store; choose another")
-    if not _has_values_of(path, remote):
-        raise SchemaError(
-            f"{path}: expected a new path, found another copy of this store, which grew on its "
-            "own; choose another"
-        )
 
 
 def _has_values_of(path: Path, remote: Remote) -> bool:

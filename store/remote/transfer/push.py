@@ -18,7 +18,7 @@ from store.read.directory import files_below
 from store.read.store import TraceStore
 from store.remote.objects.objects import Head, Objects
 from store.remote.pushed import PushRecord
-from store.remote.transfer.append import Change, plan_append, whole_store
+from store.remote.transfer.append import Append, Change, whole_store
 from store.remote.transfer.card import CARD, card_text, is_card
 from store.remote.transfer.commit import (
     Remote,
@@ -137,7 +137,7 @@ def _planned(store: TraceStore, remote: Remote | None, objects: Objects) -> Iter
     DISK.remove_tree(folder)
     folder.mkdir()
     try:
-        yield plan_append(store, remote, objects, folder)
+        yield Append(store, remote, objects, folder).plan()
     finally:
         DISK.remove_tree(folder)
 

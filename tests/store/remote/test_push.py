@@ -194,7 +194,7 @@ def test_copies_of_one_manifest_and_other_values_are_told_apart(objects, tmp_pat
     assert not push(copies[0], objects).is_done
     with pytest.raises(SchemaError, match="found other values in 'score'"):
         push(copies[1], objects)
-    with pytest.raises(SchemaError, match="found another copy of this store"):
+    with pytest.raises(SchemaError, match="another copy of this store"):
         pull(objects, copies[1])
 
 
