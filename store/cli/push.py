@@ -23,7 +23,8 @@ CREDENTIALS = """\
 Credentials come from the environment and are never stored or shown: AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION (or the profile AWS_PROFILE of ~/.aws, or
 the role of the machine), GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and
-AZURE_STORAGE_ACCOUNT_KEY. It needs the extra remote: pip install '.[remote]' in the checkout."""
+AZURE_STORAGE_ACCOUNT_KEY. It needs the extra remote: pip install '.[remote]' in the checkout.
+A request may take 120 s with all its repetitions, or as many as TRACE_STORE_TIMEOUT says."""
 EXAMPLES = f"""\
 Each file becomes an object of the same name, zarr.json the last and under a condition: other
 readers see the whole store or none. Stopped, the same command continues where it stopped. A store
