@@ -271,6 +271,17 @@ def test_what_another_push_left_is_replaced_on_request(bucket, path, tmp_path):
     assert_rows(tmp_path / "copy.zarr", 5)
 
 
+def test_other_bytes_in_the_place_of_a_file_are_replaced_on_request(objects, path, tmp_path):
+    """They may be of a push that is at work."""
+    objects.put("label/c/0", b"other")
+    with pytest.raises(LockedError, match=r"label/c/0: .*with --restart"):
+        push(path, objects)
+    assert objects.get("label/c/0") == b"other"
+    push(path, objects, restart=True)
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 3)
+
+
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(
     "step, words",
