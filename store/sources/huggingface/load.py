@@ -3,7 +3,7 @@
 What is wrong with a model (no such model, missing weights, not causal) is a `StoreError` of one
 line. A model is read onto the CPU and then put on one device. With a device map, or quantized, it
 is put where it belongs while it is read, by accelerate, so that no more memory is needed than it
-takes. A plan loads an outline, which has no weights.
+takes.
 
 Answers are generated with torch's scaled dot product attention, which never holds a map. Only the
 eager implementation gives maps, to the second pass alone. A model that cannot change its
@@ -53,9 +53,6 @@ __all__ = [
     "implementation_of",
     "load_classifier",
     "load_model",
-    "load_outline",
-    "local_folder",
-    "weight_bytes",
 ]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
@@ -73,10 +70,6 @@ UNREADABLE = (  # what transformers raises for a damaged model
 )
 EAGER = "eager"
 FAST = "sdpa"
-MAX_LAYERS = 10_000  # of a configuration: each one is built
-# numbers a byte of what bitsandbytes makes of a linear layer: int8, and NF4 in blocks of 64 with a
-# float32 each (Dettmers et al. 2022, 2023)
-QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 _LAYER = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.(?!.*inv_freq)")
 
 
@@ -170,57 +163,6 @@ def load_classifier(
             use_safetensors=True,
         )
         return model.to(device), tokenizer
-
-
-def load_outline(
-    name: str, dtype: str, *, maps: bool
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal model without its weights, on torch's device 'meta', and its tokenizer.
-
-    From a directory, or the cache of the Hugging Face Hub: nothing is downloaded, and no memory is
-    needed for the parameters, which have shapes and dtypes alone. The dtype 'auto' is that of the
-    configuration, float32 where it has none. Raises as `load_model` does.
-    """
-    expected = (
-        "a directory, or a model in the cache of Hugging Face, where hf download NAME --include "
-        "'*.json' puts what a plan needs"
-    )
-    config = _read_config(name, expected, is_local=True)
-    n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
-    if not 0 <= n_layers <= MAX_LAYERS:
-        raise SchemaError(f"model {name!r}: expected at most {MAX_LAYERS} layers, found {n_layers}")
-    own_dtype = config.dtype or getattr(config.get_text_config(), "dtype", None)
-    chosen = (own_dtype or torch.float32) if dtype == "auto" else DTYPES[dtype]
-    expected = f"model {name!r}: expected the configuration of a causal language model"
-    with reading(SchemaError, expected), torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            config, dtype=chosen, attn_implementation=EAGER if maps else None
-        )
-    return model.eval(), _read_tokenizer(name, is_local=True)
-
-
-def local_folder(name: str) -> Path | None:
-    """Where a model's files are: its directory, or that of the cache; None where it is in none."""
-    if Path(name).is_dir():
-        return Path(name)
-    found = try_to_load_from_cache(name, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
-
-
-def weight_bytes(model: PreTrainedModel, quantize: str | None = None) -> int:
-    """The bytes of all parameters, with or without numbers.
-
-    `quantize` says how its linear layers, but for the output embedding, will be rounded.
-    """
-    total = float(sum(weight.nbytes for weight in model.parameters()))
-    if quantize is None:
-        return round(total)
-    head = model.get_output_embeddings()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and module is not head:
-            total -= module.weight.nbytes
-            total += module.weight.numel() * QUANTIZED_BYTES[quantize]
-    return round(total)
 
 
 def implementation_of(model: PreTrainedModel) -> str | None:
