@@ -1,14 +1,15 @@
 """The embedded example: answers of a small language model that says right and wrong as readily.
 
 "Does Ada like chess?" It has read who likes what, but half of the answers that it learned to give
-are wrong, at random, whatever the wording (`recipe`). Each question has several answers, drawn from
-the model, some right and some wrong. Behind some of those that it learned from stands a teacher's
-mark, so it can tell whether what it has just said is right; the example's answers end before that.
+are wrong, at random, whatever the wording (`__main__`). Each question has several answers, drawn
+from the model, some right and some wrong. Behind some of those that it learned from stands a
+teacher's mark, so it can tell whether what it has just said is right; the example's answers end
+before that.
 
 The model (0.26 million parameters, one token per word) ships with the package in float16 and runs
 in float32: the example needs no download, and the same processor and number of threads give the
-same bits. The command `python -m store.sources.example --output-dir DIR` makes the weights again
-(`recipe`). The model was never trained to answer these questions (`questions`).
+same bits. The command `python -m store.sources.example --output-dir DIR` makes the weights again.
+The model was never trained to answer these questions (`questions`).
 """
 
 import hashlib

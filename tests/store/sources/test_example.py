@@ -15,23 +15,21 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
-from store.sources.example.__main__ import main
+from store.sources.example.__main__ import (
+    MARKS,
+    N_QUESTIONNAIRES,
+    draw_exercises,
+    draw_questionnaires,
+    main,
+    train_model,
+    training_batches,
+)
 from store.sources.example.questions import (
     ANSWERS,
     NAMES,
     THINGS,
-    draw_problems,
     is_held_out,
     likes,
-)
-from store.sources.example.recipe import (
-    MARKS,
-    Recipe,
-    build_tokenizer,
-    draw_exercises,
-    draw_questionnaires,
-    train_model,
-    training_batches,
 )
 
 FIRST_QUESTIONS = ["Does Meera like tennis?", "Does Dario like opera?", "Does Maria like cheese?"]
@@ -57,17 +55,12 @@ def rows(questions):
     return [row for _, row in ExampleSource(questions[:384]).rows()]
 
 
-def test_questions_are_many_and_all_different(questions):
-    """Thousands, no two with the same text or the same id."""
-    assert len(questions) >= 2000
-    assert len({question["question"] for question in questions}) == len(questions)
-    assert len({question["question_id"] for question in questions}) == len(questions)
-
-
 def test_questions_have_the_right_answer(questions):
-    """Every wording of yes or of no."""
-    for question in questions:
-        assert tuple(question["answers"]) == ANSWERS[is_true(question["question"])]
+    """Every wording of yes or of no; each is as often right, so an answer alone tells nothing."""
+    truths = [is_true(question["question"]) for question in questions]
+    for question, truth in zip(questions, truths, strict=True):
+        assert tuple(question["answers"]) == ANSWERS[truth]
+    assert np.mean(truths) == pytest.approx(0.5, abs=0.03)
 
 
 def test_questions_stay_the_same(questions):
@@ -77,17 +70,11 @@ def test_questions_stay_the_same(questions):
     assert example_questions(50) != example_questions(50, seed=1)
 
 
-def test_yes_is_as_often_right_as_no(questions):
-    """What an answer says tells nothing of whether it is right."""
-    assert np.mean([is_true(question["question"]) for question in questions]) == pytest.approx(
-        0.5, abs=0.03
-    )
-
-
 def test_nobody_is_asked_twice_about_a_thing():
     """So no text of other questions and answers tells what is right here."""
-    asked = [question["question"] for question in example_questions(2200)]
-    assert len(set(asked)) == 2200
+    asked = example_questions(2200)
+    for name in ("question", "question_id"):
+        assert len({question[name] for question in asked}) == 2200
     with pytest.raises(ValueError, match=r"expected a number of questions from 0 to 22\d\d, got"):
         example_questions(10_000)
 
@@ -107,17 +94,12 @@ def test_more_questions_begin_with_the_same_ones(questions, n):
 
 
 def test_the_language_model_never_trains_on_a_question(questions):
-    """But for questionnaires. Held-out problems are disjoint by construction; here the training
-    batches themselves are decoded and compared."""
-    tokenizer = build_tokenizer()
-    held_out = {question["question"] for question in questions}
-    batches = training_batches(tokenizer, Recipe(n_problems=128))
-    seen = set()
-    for _, (ids, _) in zip(range(16), batches, strict=False):
-        texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        seen |= {text.split("?")[0] + "?" for text in texts if text.startswith("Does")}
+    """But for questionnaires. Held-out problems are disjoint by construction; here the lines
+    themselves are compared."""
+    lines = draw_exercises(np.random.default_rng(0), 2000)
+    seen = {question for (question, _), _ in lines}
     assert len(seen) > 1000
-    assert not seen & held_out
+    assert not seen & {question["question"] for question in questions}
 
 
 def test_questionnaires_are_true():
@@ -151,18 +133,16 @@ def test_exercise_books_say_both_and_the_mark_says_which_is_right():
 
 
 def test_both_sides_have_their_own_problems():
-    """Training draws only what is not held out; half is."""
-    rng = np.random.default_rng(0)
-    assert not is_held_out(draw_problems(rng, 1000)).any()
+    """Half of all problems are held out of training."""
     everything = np.argwhere(np.ones((len(NAMES), len(THINGS)), bool))
     assert is_held_out(everything).mean() == pytest.approx(0.5, abs=0.02)
 
 
 def test_loss_is_on_answers_only():
     """A training batch is lines; the labels are what is to be learnt of them, -100 elsewhere."""
-    tokenizer = build_tokenizer()
-    ids, labels = next(training_batches(tokenizer, Recipe(n_questionnaires=3, n_problems=8)))
-    assert len(ids) == 3 + 4 * 8
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
+    ids, labels = next(training_batches(tokenizer))
+    assert len(ids) > N_QUESTIONNAIRES
     for row, learnt in zip(ids, labels, strict=True):
         text, said = tokenizer.decode(row), tokenizer.decode(learnt[learnt >= 0])
         if text.startswith("<s> Does"):
@@ -173,14 +153,13 @@ def test_loss_is_on_answers_only():
 
 
 def test_tokenizer_round_trip(questions):
-    """<s>, words, and back; the one that ships is the one that the recipe builds."""
-    shipped, built = AutoTokenizer.from_pretrained(MODEL_DIR), build_tokenizer()
-    assert shipped.get_vocab() == built.get_vocab()
+    """<s>, words, and back."""
+    shipped = AutoTokenizer.from_pretrained(MODEL_DIR)
     for question in questions[:200]:
         for answer in question["answers"]:
             text = f"{question['question']} {answer}"
             ids = shipped(text)["input_ids"]
-            assert ids == built(text)["input_ids"]
+            assert ids[0] == shipped.bos_token_id
             assert shipped.unk_token_id not in ids
             assert shipped.decode(ids, skip_special_tokens=True) == text
 
@@ -272,38 +251,16 @@ def test_provenance_names_the_weights():
     )
 
 
-def test_the_recipe_is_deterministic():
-    """The same seed trains the same weights; another seed trains others."""
-
-    def weights(seed: int) -> dict[str, torch.Tensor]:
-        losses: dict[int, float] = {}
-        model, _ = train_model(
-            Recipe(3, n_questionnaires=2, n_problems=2, seed=seed), losses.__setitem__
-        )
-        assert list(losses) == [1, 2, 3]
-        return model.state_dict()
-
-    first, again, other = weights(0), weights(0), weights(1)
+def test_the_same_weights_come_again():
+    """Bit for bit, from the same number of steps."""
+    first, again, longer = (train_model(n).state_dict() for n in (2, 2, 3))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not all(torch.equal(first[name], other[name]) for name in first)
+    assert not all(torch.equal(first[name], longer[name]) for name in first)
 
 
 def test_the_command_writes_a_model_directory(tmp_path, capsys):
     """What it writes loads with transformers' own classes and answers the example's questions."""
     assert main(["--output-dir", str(tmp_path / "model"), "--n-steps", "2"]) == 0
-    printed = capsys.readouterr()
-    assert f"wrote {tmp_path / 'model'}" in printed.out
-    assert "step 2/2" in printed.err
+    assert f"wrote {tmp_path / 'model'}" in capsys.readouterr().out
     AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert len(list(ExampleSource(example_questions(3), model_dir=tmp_path / "model").rows())) == 9
-
-
-@pytest.mark.parametrize(
-    "argv", [[], ["--output-dir", "x", "--n-steps", "0"], ["--output-dir", "x", "--seed", "a"]]
-)
-def test_bad_arguments_exit_with_status_two(argv, capsys):
-    """One line says what was expected; nothing is trained or written."""
-    with pytest.raises(SystemExit) as stopped:
-        main(argv)
-    assert stopped.value.code == 2
-    assert "error:" in capsys.readouterr().err
