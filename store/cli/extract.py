@@ -379,7 +379,6 @@ def _remarks(
 ) -> list[str]:
     """Lines about the file of questions and what was made of it; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
-    lines += shared_options.judge_lines(source.grader.judge)
     if encoded.n_cut:
         contexts = count(encoded.n_cut, "context was", "contexts were")
         lines.append(f"  {contexts} cut to {args.max_context_tokens:,} tokens")

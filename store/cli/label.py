@@ -226,7 +226,6 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
     lines += one_class_warning(counts, grader.rules[0] if grader else None)
     lines += rule_table(plan.by_rule)
     lines += verdict_lines(plan.verdicts)
-    lines += shared_options.judge_lines(grader.judge if grader else None)
     say(as_called("\n".join(lines)), flush=True)
     return plan
 

@@ -16,7 +16,7 @@ from store.labels.score_file import read_scores
 from store.launch.completed_parts import Record, publish
 from store.launch.job import arguments_digest, questions_digest
 from store.read.store import TraceStore
-from store.reports import count, say
+from store.reports import say
 
 if TYPE_CHECKING:
     from store.labels.grading import Case, Judge
@@ -164,14 +164,6 @@ def try_judge(judge: "Judge", cases: Iterable["Case"]) -> None:
             "warning: no references, on which --judge-template could be tried: if it asks the "
             "reverse, all labels are inverted; read some of them"
         )
-
-
-def judge_lines(judge: "Judge | None") -> list[str]:
-    """How many answers a judge saw in part, in a line."""
-    if judge is None or not judge.n_cut:
-        return []
-    answers = count(judge.n_cut, "answer was", "answers were")
-    return [f"  judge: {answers} judged by a part of the texts, which are too long"]
 
 
 def publish_part(args: Command, store: TraceStore, n_left_out: int) -> None:

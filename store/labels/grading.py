@@ -56,8 +56,6 @@ class Verdict(NamedTuple):
 class Judge(Protocol):
     """Asks a model whether answers are right."""
 
-    n_cut: int  # prompts so far that had not all of a text
-
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """A verdict of each case."""
         ...
@@ -160,7 +158,6 @@ def check_judge(judge: Judge, cases: Iterable[Case]) -> int:
             "for (yes, correct, right, true) has to mean that the answer is right: ask it so in "
             "--judge-template, or take another model"
         )
-    judge.n_cut = 0  # of answers, from here on
     return len(known)
 
 

@@ -38,9 +38,6 @@ PLAIN_END = "\nVerdict:"  # what the default template ends in without a chat tem
 MIN_VERDICT_MASS = 0.1
 # nearer to one half than this is a draw: rounding would decide
 DRAW = 1e-3
-MAX_TEMPLATE_BYTES = 100_000
-MAX_REFERENCES = 20  # that are shown; TriviaQA has up to hundreds of spellings
-MAX_FIELD_CHARACTERS = 4000  # of question, references and answer each
 WORD_PAIRS = (("yes", "no"), ("correct", "incorrect"), ("right", "wrong"), ("true", "false"))
 
 SPACES = ("▁", "Ġ", " ")  # how vocabularies write a space: SentencePiece's, and those of bytes
@@ -60,8 +57,7 @@ _DESCRIBED = (
 def read_template(given: str | None) -> str | None:
     r"""The template of a judge: the content of a file of that name, or the text itself.
 
-    Raises SchemaError: it has no {answer}, asks for no pair of words, or is no text of at most
-    100,000 bytes.
+    Raises SchemaError: it has no {answer}, or asks for no pair of words.
     """
     if given is None:
         return None
@@ -73,7 +69,7 @@ def read_template(given: str | None) -> str | None:
                 f"judge template: expected a text with {{answer}} or a file of one, "
                 f"found {given!r:.100}, which is neither"
             )
-        text = _read_file(path)
+        text = path.read_text(encoding="utf-8", errors="replace").strip("\n")
     if "{answer}" not in text:
         raise SchemaError(
             f"judge template: expected {{answer}} in it, and {{question}} and {{references}}, "
@@ -81,19 +77,6 @@ def read_template(given: str | None) -> str | None:
         )
     verdict_words(text)
     return text
-
-
-def _read_file(path: Path) -> str:
-    with path.open("rb") as file:
-        content = file.read(MAX_TEMPLATE_BYTES + 1)
-    if len(content) > MAX_TEMPLATE_BYTES:
-        raise SchemaError(
-            f"{path}: expected a judge template of at most {MAX_TEMPLATE_BYTES:,} bytes, found more"
-        )
-    try:
-        return content.decode().strip("\n")
-    except UnicodeDecodeError as error:
-        raise SchemaError(f"{path}: expected a judge template in UTF-8, found: {error}") from error
 
 
 def verdict_words(template: str) -> tuple[str, str]:
@@ -124,8 +107,6 @@ class HuggingFaceJudge(BatchedModel):
     template without {references} lets the judge decide by what it knows; otherwise an answer
     without references is not judged. What an answer thinks (`<think>`) is left out.
 
-    `n_cut`: how many prompts so far had to leave out the end of a text, or references.
-
     Raises SchemaError: the template asks for no pair of words, the tokenizer cannot tell them
     apart, or the model generates from positions that are not its own.
     """
@@ -147,7 +128,6 @@ class HuggingFaceJudge(BatchedModel):
         self.needs_references = "{references}" in self.template
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
-        self.n_cut = 0
         self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
         self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
 
@@ -167,7 +147,6 @@ class HuggingFaceJudge(BatchedModel):
                 found[i] = Verdict("too long")
             else:
                 prompts[i] = ids
-                self.n_cut += self._is_cut(case)
         said = self.run_batches(self._ask_apart, list(prompts.values()))
         for i, verdict in zip(prompts, said, strict=True):
             found[i] = verdict
@@ -182,16 +161,9 @@ class HuggingFaceJudge(BatchedModel):
             "min_verdict_mass": MIN_VERDICT_MASS,
         }
 
-    def _is_cut(self, case: Case) -> bool:
-        """Whether the prompt has not all of a text that the template asks for."""
-        texts = _texts(case)
-        longest = max((len(texts[name]) for name in _FIELD.findall(self.template)), default=0)
-        is_short = self.needs_references and len(case.references) > MAX_REFERENCES
-        return is_short or longest > MAX_FIELD_CHARACTERS
-
     def _prompt(self, case: Case) -> str:
         texts = _texts(case)
-        text = _FIELD.sub(lambda field: texts[field[1]][:MAX_FIELD_CHARACTERS], self.template)
+        text = _FIELD.sub(lambda field: texts[field[1]], self.template)
         if not self.is_chat:
             return text
         try:
@@ -226,7 +198,7 @@ def _texts(case: Case) -> dict[str, str]:
     """What stands for each field of a template."""
     return {
         "question": case.question,
-        "references": "; ".join(case.references[:MAX_REFERENCES]),
+        "references": "; ".join(case.references),
         "answer": without_thought(case.answer) or "(no answer)",
     }
 

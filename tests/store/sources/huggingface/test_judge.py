@@ -171,18 +171,13 @@ def test_a_template_is_a_file_or_a_text(tmp_path):
     assert read_template(str(file)) == "{answer}\nyes or no?"
     assert read_template(r"{answer}\nyes or no?") == "{answer}\nyes or no?"
     assert read_template(None) is None
-    file.write_bytes(b"x" * 100_001)
     for given, message in (
-        (str(file), "at most 100,000 bytes"),
         ("none.txt", "which is neither"),
         ("{question} yes or no", r"expected \{answer\} in it"),
         ("{answer} ?", "asks for one of two words"),
     ):
         with pytest.raises(SchemaError, match=message):
             read_template(given)
-    file.write_bytes(b"\xff{answer}")
-    with pytest.raises(SchemaError, match="UTF-8"):
-        read_template(str(file))
 
 
 def test_words_that_are_no_tokens(tokenizer):
@@ -211,18 +206,12 @@ def test_each_spelling_of_a_word_counts(tokenizer, says, word):
     assert judge.verdicts(CASES[:1])[0].word == word
 
 
-def test_what_the_judge_does_not_read(comparing):
-    """Not what an answer thinks; where further references are left out, it is counted."""
-    thought = "<think>" + "London " * 1000 + "</think>"
+def test_all_is_read_but_what_an_answer_thinks(comparing):
+    """However many references there are."""
     others = [f"r{i}" for i in range(20)]
-    cases = [
-        Case("Capital?", ["Paris"], f"{thought}Paris"),
-        Case("Capital?", [*others, "Paris"], "Paris"),
-        Case("Capital?", others, "r1"),
-    ]
-    words = [verdict.word for verdict in comparing.verdicts(cases)]
-    assert words == ["right", "wrong", "right"]
-    assert comparing.n_cut == 1
+    thought = "<think>" + "London " * 1000 + "</think>"
+    cases = [Case("Capital?", [*others, "Paris"], answer) for answer in (f"{thought}Paris", "r")]
+    assert [verdict.word for verdict in comparing.verdicts(cases)] == ["right", "wrong"]
 
 
 def test_words_that_the_tokenizer_cannot_tell_apart(tokenizer):
@@ -356,20 +345,15 @@ def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypat
     assert not Path("t.zarr.partial").exists()
 
 
-def test_what_the_labels_of_a_judge_do_not_rest_on_is_said(answered, capsys):
-    """That a template could not be tried, as there are no references; that long texts were cut."""
-    tokenizer = build_judge_tokenizer()
-    build_judge_model(tokenizer, {"no": 0.9}, longest=8192).save_pretrained("large")
-    tokenizer.save_pretrained("large")
+def test_a_template_that_could_not_be_tried_is_said(answered, capsys):
+    """As there are no references."""
     texts = dict.fromkeys(["question", "answer", "references"], Column("utf8"))
     with StoreWriter.create("t.zarr", Schema(texts)) as writer:
-        for i in range(2):
-            writer.append(f"t{i}", {"question": "x", "answer": "y" * 4001 * i, "references": ""})
-    judge = ["--labels", "judge", "--judge-model", "./large", "--judge-template"]
+        writer.append("t", {"question": "x", "answer": "y", "references": ""})
+    judge = ["--labels", "judge", "--judge-model", "./no", "--judge-template"]
     assert main(["label", "t.zarr", *judge, "{answer}: is it made up? yes or no"]) == 0
     out = capsys.readouterr().out
     assert "warning: no references, on which --judge-template could be tried" in out
-    assert "  judge: 2 wrong\n  judge: 1 answer was judged by a part of the texts" in out
 
 
 def test_a_judge_that_talks_nonsense_removes_no_label(answered, capsys):
