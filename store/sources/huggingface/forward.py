@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from store.sources.huggingface.attention_scores import ICR, IcrColumn
-from store.sources.huggingface.batch_kinds import length_kinds, run_apart
+from store.sources.huggingface.batching import run_apart, share_factors
 from store.sources.huggingface.collectors import (
     ATTENTION,
     STATES,
@@ -70,7 +70,7 @@ def run_forward(
     return run_apart(
         partial(_run_batch, model, layers, top_k, columns),
         list(zip(traces, prompt_lens, contexts, strict=True)),
-        length_kinds(model, list(map(len, traces))),
+        together=share_factors(model, list(map(len, traces))),
     )
 
 

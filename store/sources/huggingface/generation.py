@@ -8,7 +8,7 @@ depend on what its question is batched with, rounding apart.
 
 import hashlib
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from store.errors import SchemaError
-from store.sources.huggingface.batch_kinds import length_kinds, run_apart
+from store.sources.huggingface.batching import run_apart, share_factors
 from store.sources.huggingface.module_outputs import once_a_model
 
 __all__ = [
@@ -42,10 +42,10 @@ __all__ = [
     "cut_at_end",
     "end_ids",
     "generate_answers",
+    "go_together",
     "heeds_padding",
     "next_logits",
     "pad",
-    "prompt_kinds",
     "stop_rule",
 ]
 
@@ -241,7 +241,7 @@ def generate_answers(
     found = run_apart(
         partial(_answer_rows, model, decoding, stop),
         list(zip(rows, numbers, strict=True)),
-        prompt_kinds(model, rows, decoding.max_new_tokens),
+        together=go_together(model, rows, decoding.max_new_tokens),
     )
     return [answer for answers in found for answer in answers]
 
@@ -306,13 +306,11 @@ def next_logits(
     return torch.stack(found.logits, dim=1).float()
 
 
-def prompt_kinds(
-    model: PreTrainedModel, prompts: Sequence[list[int]], n_new: int
-) -> Sequence[Hashable]:
-    """Of each prompt a kind; those of one kind are answered together as they are alone."""
+def go_together(model: PreTrainedModel, prompts: Sequence[list[int]], n_new: int) -> bool:
+    """Whether prompts are answered in a batch as they are alone."""
     if len(prompts) > 1 and not heeds_padding(model):
-        return range(len(prompts))
-    return length_kinds(model, [len(prompt) for prompt in prompts], n_new)
+        return False
+    return share_factors(model, [len(prompt) for prompt in prompts], n_new)
 
 
 def heeds_padding(model: PreTrainedModel) -> bool:

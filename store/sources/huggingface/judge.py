@@ -20,9 +20,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from store.errors import SchemaError
 from store.labels.answer_scores import without_thought
 from store.labels.grading import Case, Verdict
-from store.sources.huggingface.batch_halving import BatchedModel
-from store.sources.huggingface.batch_kinds import run_apart
-from store.sources.huggingface.generation import check_positions, next_logits, prompt_kinds
+from store.sources.huggingface.batching import Halving, run_apart
+from store.sources.huggingface.generation import check_positions, go_together, next_logits
+from store.sources.huggingface.provenance import describe_model
 from store.sources.huggingface.tokenization import tokenize
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
@@ -99,7 +99,7 @@ def verdict_words(template: str) -> tuple[str, str]:
     return max(present, key=lambda pair: min(last[word] for word in pair))
 
 
-class HuggingFaceJudge(BatchedModel):
+class HuggingFaceJudge:
     """Asks a causal language model for verdicts.
 
     `tokenizer`: its tokenizer; if it has a chat template, the judge is asked in it. `template`:
@@ -120,13 +120,17 @@ class HuggingFaceJudge(BatchedModel):
         batch_size: int = 16,
         name: str | None = None,
     ) -> None:
-        super().__init__(model, tokenizer, batch_size, name)
         check_positions(model)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name or str(model.name_or_path)
+        self._halving = Halving(batch_size)
         self.is_chat = bool(tokenizer.chat_template)
         self.template = template or JUDGE_TEMPLATE + ("" if self.is_chat else PLAIN_END)
         self.words = verdict_words(self.template)
         self.needs_references = "{references}" in self.template
         config = model.config.get_text_config()
+        self.n_ids: int = config.vocab_size
         self.longest = getattr(config, "max_position_embeddings", None)
         self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
         self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
@@ -147,14 +151,15 @@ class HuggingFaceJudge(BatchedModel):
                 found[i] = Verdict("too long")
             else:
                 prompts[i] = ids
-        said = self.run_batches(self._ask_apart, list(prompts.values()))
+        said = self._halving.run(self._ask_apart, list(prompts.values()))
         for i, verdict in zip(prompts, said, strict=True):
             found[i] = verdict
         return found
 
     def describe(self) -> dict[str, object]:
+        described = describe_model(self.model, self.tokenizer, self.name, None)
         return {
-            **{key: self.described[key] for key in _DESCRIBED},
+            **{key: described[key] for key in _DESCRIBED},
             "template": self.template,
             "chat_template": self.is_chat,
             "words": list(self.words),
@@ -188,7 +193,7 @@ class HuggingFaceJudge(BatchedModel):
         return None if not ids or is_too_long or max(ids) >= self.n_ids else ids
 
     def _ask_apart(self, prompts: Sequence[list[int]]) -> list[Verdict]:
-        return run_apart(self._ask, prompts, prompt_kinds(self.model, prompts, 1))
+        return run_apart(self._ask, prompts, together=go_together(self.model, prompts, 1))
 
     def _ask(self, prompts: Sequence[list[int]]) -> list[Verdict]:
         return _read_verdicts(next_logits(self.model, prompts)[:, 0], *self._ids)

@@ -12,7 +12,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.sources.huggingface.batch_halving import BatchedModel
+from store.sources.huggingface.batching import Halving
+from store.sources.huggingface.provenance import describe_model
 from store.transform.samples.agreement import Inference, Pair
 
 __all__ = ["HuggingFaceNli", "find_labels"]
@@ -25,7 +26,7 @@ UNLIMITED = 10**6  # tokenizers without a limit have a number of 30 digits
 RESERVED = 2  # positions that RoBERTa does not use for tokens
 
 
-class HuggingFaceNli(BatchedModel):
+class HuggingFaceNli:
     """Classifies pairs of a premise and a hypothesis.
 
     Pairs are sorted by length, so that a batch has little padding; too long ones are cut at the
@@ -46,7 +47,11 @@ class HuggingFaceNli(BatchedModel):
     ) -> None:
         # a decoder finds the last token by the padding, and has no batches without
         padding = tokenizer.pad_token_id
-        super().__init__(model, tokenizer, batch_size if padding is not None else 1, name)
+        self._halving = Halving(batch_size if padding is not None else 1)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name or str(model.name_or_path)
+        self.n_ids: int = model.config.get_text_config().vocab_size
         if padding is not None:
             model.config.get_text_config().pad_token_id = padding
         # behind the text, where it moves no position, but for XLNet, which reads the last place
@@ -68,7 +73,7 @@ class HuggingFaceNli(BatchedModel):
         inputs = self._encode(list(dict.fromkeys(pairs)))
         by_length = sorted(inputs, key=lambda pair: len(inputs[pair]["input_ids"]))
         try:
-            found = list(self.run_batches(self._ask, [inputs[pair] for pair in by_length]))
+            found = list(self._halving.run(self._ask, [inputs[pair] for pair in by_length]))
         except torch.OutOfMemoryError as error:
             raise SchemaError(
                 f"model {self.name!r}: out of memory: one pair of texts does not fit on "
@@ -79,9 +84,9 @@ class HuggingFaceNli(BatchedModel):
         return [said[pair] for pair in pairs]
 
     def describe(self) -> dict[str, object]:
-        described = {**self.described, "longest_input": self.longest}
+        described = describe_model(self.model, self.tokenizer, self.name, None)
         del described["attn_implementation"]
-        return described
+        return described | {"longest_input": self.longest}
 
     def _encode(self, pairs: Sequence[Pair]) -> dict[Pair, dict[str, list[int]]]:
         """Arguments of the model for each pair."""

@@ -40,7 +40,7 @@ from store.labels.grading import Grader, count_verdicts
 from store.labels.rule import AS_GIVEN
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.huggingface.batch_halving import Halving
+from store.sources.huggingface.batching import Halving
 from store.sources.huggingface.collectors import HalfRangeError
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import STOP_RULE, Decoding, generate_answers, stop_rule
@@ -146,8 +146,9 @@ class HuggingFaceSource:
             passes.insert(-1, "judging")
         self.seconds = dict.fromkeys(passes, 0.0)
         self._token_texts = TokenTexts(prompts.tokenizer)
-        self._generating = Halving()
-        self._forwarding = Halving()
+        self._n_questions = max(1, batch_size // decoding.num_samples)  # of a batch
+        self._generating = Halving(self._n_questions)
+        self._forwarding = Halving(batch_size)
         self._earlier_sizes: list[int] = []
         self.provenance = self._describe(name or model.name_or_path)
 
@@ -226,8 +227,7 @@ class HuggingFaceSource:
         """The answer of every trace from a position on, and its row."""
         if position == len(self):
             return
-        n_samples = self.decoding.num_samples
-        n_questions = max(1, self.batch_size // n_samples)
+        n_samples, n_questions = self.decoding.num_samples, self._n_questions
         first_question = position // n_samples // n_questions * n_questions
         for first in range(first_question, len(self.questions), n_questions):
             computed = self._compute(self.questions[first : first + n_questions])
@@ -237,10 +237,7 @@ class HuggingFaceSource:
         answers = questions
         if not self.is_given:
             answers = list(self._generating.run(self._generate, questions))
-        answers = self._grade(answers)
-        for first in range(0, len(answers), self.batch_size):
-            batch = answers[first : first + self.batch_size]
-            yield from self._forwarding.run(self._forward, batch)
+        yield from self._forwarding.run(self._forward, self._grade(answers))
 
     def _generate(self, questions: Sequence[EncodedQuestion]) -> list[EncodedQuestion]:
         """`decoding.num_samples` answers to each question, one question after the other."""

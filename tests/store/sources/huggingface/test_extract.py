@@ -40,10 +40,9 @@ from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStor
 from store.cli.main import main
 from store.labels.answer_scores import contains_score, exact_match_score, f1_score
 from store.launch.completed_parts import find_parts
-from store.sources.huggingface import batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
-from store.sources.huggingface.batch_halving import Halving
+from store.sources.huggingface.batching import Halving
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import Decoding, generate_answers
 from store.sources.huggingface.kept import NOT_BY_DEFAULT, Kept, build_schema
@@ -1062,10 +1061,8 @@ def test_a_stop_of_space_ends_an_answer_behind_its_first_words(extract, monkeypa
     assert "stop_rule" not in TraceStore.open("u.zarr").provenance
 
 
-def test_what_memory_suffices_for_is_remembered(monkeypatch):
-    """A run that failed is not tried again at once, but after some that did not; one item must
-    fit."""
-    monkeypatch.setattr(batch_halving, "PATIENCE", 3)
+def test_what_memory_suffices_for_is_remembered():
+    """A size that failed is not tried again; one item must fit."""
     tried = []
 
     def run(items):
@@ -1075,17 +1072,10 @@ def test_what_memory_suffices_for_is_remembered(monkeypatch):
         return [-item for item in items]
 
     largest = 2
-    halving = Halving()
-    for first in range(0, 32, 8):
-        batch = range(first, first + 8)
-        assert list(halving.run(run, batch)) == [-item for item in batch]
-    assert tried == [8, 4, 2, 2, 2, 2] + 3 * [4, 2, 2, 2, 2]
+    halving = Halving(8)
+    assert list(halving.run(run, range(12))) == [-item for item in range(12)]
+    assert tried == [8, 4, 2, 2, 2, 2, 2, 2]
     assert halving.sizes == [2]
-    largest = 8
-    for _ in range(12):
-        assert list(halving.run(run, range(8))) == [-item for item in range(8)]
-    assert tried[-1] == 8
-    assert halving.sizes == [2, 4]
     largest = 0
     with pytest.raises(torch.OutOfMemoryError):
         list(halving.run(run, range(8)))

@@ -95,7 +95,6 @@ def test_a_decoder_without_padding_is_asked_pair_by_pair(tokenizer):
     bare = build_pair_tokenizer()
     bare.pad_token = None
     alone = HuggingFaceNli(build_decoder_classifier(None), bare)
-    assert alone.batch_size == 1
     together = HuggingFaceNli(build_decoder_classifier(tokenizer.pad_token_id), tokenizer)
     for one, other in zip(alone.infer(PAIRS), together.infer(PAIRS), strict=True):
         assert one.contradiction == pytest.approx(other.contradiction, rel=1e-4)
