@@ -27,16 +27,11 @@ SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
 # of questions; `id` may be that of a response
 _OWN_ID_NAMES = ("question_id", "QuestionId")
 _IDS = ("id", "_id", "ID")  # names of the id of a record that is one question
-
-
-# a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
-_MAJORITY = 0.5
 # of responses of RAGTruth that break off, or that say that the source has no answer where it has
 _UNLABELLED_QUALITIES = ("truncated", "incorrect_refusal")
-_YES_NO = {"yes": 1, "no": 0}
 
 # columns of a CSV that hold questions, besides the common ones
-DATA_SET_QUESTION_NAMES = ("model_input", "user_query", "Body", "prompt")
+DATA_SET_QUESTION_NAMES = ("model_input", "Body", "prompt")
 _FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
 _KINDS = "entity|relation|contradictory|sentence|subjective|unverifiable|invented|mark|delete"
 _TAG = re.compile(f"</?({_KINDS})>")
@@ -215,18 +210,6 @@ form(
 )(partial(_halueval, None, "document", "summary"))
 
 
-@form("HaluEval (general)", ("user_query", "chatgpt_response"), ("ID", "hallucination_label"))
-def _halueval_general(record: Record, number: int) -> Iterator[Record]:
-    label = record.get("hallucination_label", record.get("hallucination"))
-    name = record.get("ID")
-    yield {
-        "question_id": own_id(record, f"halueval_general_{number if name is None else name}", ()),
-        "question": record["user_query"],
-        "response": record["chatgpt_response"],
-        "label": _YES_NO.get(str(label).strip().lower(), label),
-    }
-
-
 @form(
     "TruthfulQA",
     ("Question", "Correct Answers", "Incorrect Answers"),
@@ -248,26 +231,6 @@ def _truthfulqa_csv(record: Record, number: int) -> Iterator[Record]:
 def _truthfulqa_json(record: Record, number: int) -> Iterator[Record]:
     right = [record.get("best_answer", ""), *as_list(record, "correct_answers")]
     return _truthfulqa(record["question"], right, as_list(record, "incorrect_answers"))
-
-
-@form("TruthfulQA", ("question", "mc2_targets"), ("mc0_targets", "mc1_targets"))
-def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
-    """All true and false answers: {answer: 1 or 0}, or lists of choices and labels on the Hub."""
-    targets = record["mc2_targets"]
-    if not isinstance(targets, Mapping):
-        raise LineError(f"mc2_targets: expected an object, found {targets!r:.200}")
-    pairs = list(targets.items())
-    if {"choices", "labels"} <= targets.keys():
-        choices = as_list(targets, "choices")
-        labels = as_list(targets, "labels")
-        if len(choices) != len(labels):
-            raise LineError(
-                f"mc2_targets: expected {len(choices)} labels as choices, found {len(labels)}"
-            )
-        pairs = list(zip(choices, labels, strict=True))
-    right = [answer for answer, is_true in pairs if is_true == 1]
-    wrong = [answer for answer, is_true in pairs if is_true != 1]
-    return _truthfulqa(record["question"], right, wrong)
 
 
 def _truthfulqa(
@@ -295,7 +258,7 @@ def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
         "trace_id": record.get("trace_id", record.get("id")),
         "question": record["model_input"],
         "response": record["model_output_text"],
-        "spans": _mu_shroom_spans(record),
+        "spans": record.get("hard_labels"),
     }
 
 
@@ -303,19 +266,6 @@ def _mu_shroom_id(model_input: object) -> str:
     """One id for all outputs to an input: ids there are of outputs."""
     digest = hashlib.sha256(str(model_input).encode(errors="surrogatepass")).hexdigest()
     return f"mu_shroom_{digest[:16]}"
-
-
-def _mu_shroom_spans(record: Record) -> object:
-    """The hard labels, or what a majority marked; None for a record without annotations."""
-    if record.get("hard_labels") is not None:
-        return record["hard_labels"]
-    soft = record.get("soft_labels")
-    if soft is None:
-        return None
-    are_objects = isinstance(soft, list) and all(isinstance(span, Mapping) for span in soft)
-    if not are_objects or not all(isinstance(span.get("prob"), int | float) for span in soft):
-        raise LineError(f"soft_labels: expected objects with a prob, found {soft!r:.200}")
-    return [span for span in soft if span["prob"] > _MAJORITY]
 
 
 @form("SQuAD", ("paragraphs",), ("plausible_answers",))

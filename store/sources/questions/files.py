@@ -7,7 +7,6 @@ Nothing here imports a model library.
 
 import gzip
 import io
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,9 +34,9 @@ from store.text_records import (
     LineError,
     find_delimiter,
     name_file,
+    parse_json,
     read_csv,
     read_json_lines,
-    unique_keys,
 )
 from store.traces.trace_ids import TraceNumbers
 
@@ -81,13 +80,11 @@ def _read_records(text: str) -> TextRecords:
         return TextRecords(_csv_records(text), are_cells=True)
     problem: LineError | None = None
     try:
-        array = json.loads(text, object_pairs_hook=_marked_keys)
+        array = parse_json(text)
         if isinstance(array, dict) and set(NAMES).isdisjoint(array):
             array = next((array[name] for name in WRAPPERS if name in array), None)
         if isinstance(array, list):
-            return TextRecords([(i, _checked(one)) for i, one in enumerate(array)], unit="record")
-        if isinstance(array, ValueError):
-            raise array
+            return TextRecords(enumerate(array), unit="record")
     except (ValueError, RecursionError) as error:
         form = "a JSON array" if start.startswith("[") else "JSON"
         problem = LineError(f"expected {form}, found: {error}", getattr(error, "lineno", 1))
@@ -104,25 +101,6 @@ def _json_lines(text: str, problem: LineError | None) -> Records:
         yield line, value
     if problem is not None and not is_lines:
         raise problem
-
-
-def _marked_keys(pairs: list[tuple[str, object]]) -> dict[str, object] | ValueError:
-    """An object of JSON; the error in its place if a key is there twice."""
-    try:
-        return unique_keys(pairs)
-    except ValueError as error:
-        return error
-
-
-def _checked(record: object) -> object:
-    fault = _fault(record)
-    return LineError(f"expected one JSON object, found: {fault}") if fault else record
-
-
-def _fault(value: object) -> ValueError | None:
-    """The error that stands in the place of an object, if there is one in a record."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value if isinstance(value, ValueError) else next(filter(None, map(_fault, inner)), None)
 
 
 def _csv_records(text: str) -> Records:

@@ -69,9 +69,7 @@ def test_ragtruth_without_its_sources(tmp_path):
         {"question": "Q", "right_answer": "r", "hallucinated_answer": "h"},
         {"dialogue_history": "Q", "right_response": "r", "hallucinated_response": "h"},
         {"document": "Q", "right_summary": "r", "hallucinated_summary": "h"},
-        {"ID": "1", "user_query": "Q", "chatgpt_response": "r", "hallucination": "no"},
         {"question": "Q", "correct_answers": ["r"], "incorrect_answers": ["h"]},
-        {"question": "Q", "mc2_targets": {"r": 1, "h": 0}},
         {"model_input": "Q", "model_output_text": "r"},
     ],
 )
@@ -88,10 +86,8 @@ KEYS = [
     ["source_id", "response", "labels", "id"],
     ["knowledge", "question", "right_answer", "hallucinated_answer"],
     ["document", "right_summary", "hallucinated_summary"],
-    ["user_query", "chatgpt_response", "hallucination_label"],
     ["question", "best_answer", "correct_answers", "incorrect_answers"],
-    ["question", "mc2_targets"],
-    ["model_input", "model_output_text", "hard_labels", "soft_labels", "id"],
+    ["model_input", "model_output_text", "hard_labels", "id"],
     ["paragraphs"],
     ["question_id", "question", "response", "label", "score", "spans", "trace_id", "context"],
 ]
