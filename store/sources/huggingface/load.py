@@ -20,14 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import (
-    get_hf_file_metadata,
-    hf_hub_url,
-    is_offline_mode,
-    try_to_load_from_cache,
-)
-from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
-from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -56,18 +48,6 @@ __all__ = [
 ]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
-UNREADABLE = (  # what transformers raises for a damaged model
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    RuntimeError,
-    ImportError,
-    SafetensorError,
-    StrictDataclassError,
-)
 EAGER = "eager"
 FAST = "sdpa"
 _LAYER = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.(?!.*inv_freq)")
@@ -112,7 +92,7 @@ def load_model(
         with needs_extra("quantize" if quantize else "device-map"):
             import_module(module)
     expected = "a model's directory or its name on the Hugging Face Hub"
-    is_local = _must_be_local(name)
+    is_local = Path(name).is_dir()
     config = _read_config(name, expected, is_local)
     tokenizer = _read_tokenizer(name, is_local)
     placement = _placement(config, dtype, device, quantize, device_map)
@@ -283,35 +263,8 @@ def reading(error_type: type[StoreError], expected: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise
-    except UNREADABLE as error:
+    except Exception as error:  # they raise what they like
         raise error_type(f"{expected}, found: {_first_line(error)}") from error
-
-
-def _must_be_local(name: str) -> bool:
-    """Whether a model must come from this machine: a directory, or the Hub cannot be reached.
-
-    Without a network transformers tries every file of a model six times, half a minute each, even
-    of a model that is in the cache; so one request is made first. Raises NotFoundError if the model
-    is in neither place.
-    """
-    if Path(name).is_dir() or is_offline_mode():
-        return True
-    try:
-        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # no name that the Hub could have: transformers has the best message
-        return False
-    try:
-        get_hf_file_metadata(hf_hub_url(name, "config.json"))
-    except HfHubHTTPError:
-        return False  # the Hub answers, if only that there is no such model
-    except Exception as error:  # of a class of the HTTP library's, which changes with the version
-        if cached:
-            return True
-        raise NotFoundError(
-            f"model {name!r}: expected a directory, or a model of the Hugging Face Hub, found no "
-            f"such directory, and the Hub cannot be reached: {_first_line(error)}"
-        ) from error
-    return False
 
 
 def _check_causal(model: PreTrainedModel) -> None:

@@ -791,35 +791,6 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
     assert len(open_begun(tmp_path / "s.zarr")) == 9
 
 
-def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatch, capsys):
-    """One that is not here is refused at once; one in the cache is taken from there, asking no
-    more."""
-    asked = []
-
-    def unreachable(url):
-        asked.append(url)
-        raise ConnectionError("Name or service not known")
-
-    monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
-    monkeypatch.setattr(extracting, "get_hf_file_metadata", unreachable)
-    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: None)
-    assert extract("t.zarr", model="someone/model") == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "model 'someone/model': " in error
-    assert "the Hub cannot be reached: Name or service not known" in error
-    assert len(asked) == 1
-    monkeypatch.setattr(
-        extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json"
-    )
-    assert extracting._must_be_local("someone/model")
-    assert extracting._must_be_local(".")
-    assert len(asked) == 2
-    # one that answers is asked, also where its answer is that there is no such model
-    monkeypatch.setattr(extracting, "get_hf_file_metadata", lambda url: None)
-    assert not extracting._must_be_local("someone/model")
-
-
 def test_rules_of_the_command(extract, capsys):
     """A column each, and the first as label and score; asked for alone, a column is alone. The
     threshold decides, and none leaves every trace unlabelled."""
