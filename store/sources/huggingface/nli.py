@@ -4,7 +4,6 @@ Its labels are found by their names in its configuration: entailment, contradict
 it, neutral, in any order and case.
 """
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,7 +59,6 @@ class HuggingFaceNli:
         labels: dict[Any, str] = model.config.id2label or {}
         self.entailment, self.contradiction = find_labels(labels, self.name)
         self.longest = _longest_input(model, tokenizer)
-        self._names = _names_of_inputs(model)
         self.n_pairs = 0
         self.n_cut = 0
 
@@ -92,18 +90,16 @@ class HuggingFaceNli:
         """Arguments of the model for each pair."""
         inputs = {}
         for pair in pairs:
-            # half of a surrogate pair, which tokenizers refuse, becomes a question mark
-            texts = [text.encode(errors="replace").decode() for text in pair]
-            encoded = self.tokenizer(*texts)
+            encoded = self.tokenizer(*pair)
             if len(encoded["input_ids"]) > self.longest:
-                encoded = self.tokenizer(*texts, truncation=True, max_length=self.longest)
+                encoded = self.tokenizer(*pair, truncation=True, max_length=self.longest)
                 self.n_cut += 1
-            inputs[pair] = {name: ids for name, ids in encoded.items() if name in self._names}
+            inputs[pair] = dict(encoded)
         self.n_pairs += len(inputs)
         return inputs
 
     def _ask(self, inputs: Sequence[dict[str, list[int]]]) -> list[Inference]:
-        if len(inputs) == 1:
+        if len(inputs) == 1:  # its tokenizer may have no padding
             tensors = {name: torch.tensor([ids]) for name, ids in inputs[0].items()}
         else:
             side = self._padding_side
@@ -142,14 +138,6 @@ def find_labels(labels: Mapping[int, str], name: str) -> tuple[int, int]:
             f"{MAYBE} (id2label in its config.json), found {len(labels)}: {found}"
         )
     return known.index(LABELS[0]), known.index(LABELS[1])
-
-
-def _names_of_inputs(model: PreTrainedModel) -> set[str]:
-    """What the model takes of a tokenizer's output: RoBERTa has one type of token only."""
-    names = {*inspect.signature(model.forward).parameters}
-    if getattr(model.config, "type_vocab_size", 2) < 2:
-        names.discard("token_type_ids")
-    return names
 
 
 def _longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

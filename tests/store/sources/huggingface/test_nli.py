@@ -13,7 +13,6 @@ from classifiers import (
     build_classifier,
     build_decoder_classifier,
     build_last_place_classifier,
-    build_one_type_classifier,
     build_pair_tokenizer,
     save_classifier,
 )
@@ -114,18 +113,6 @@ def test_the_size_of_a_batch_decides_nothing():
             assert one.contradiction == pytest.approx(other.contradiction, rel=1e-4)
 
 
-def test_a_model_of_one_type_of_tokens(tokenizer):
-    """Whose tokenizer tells two; the longest input leaves out the positions that it reserves."""
-    nli = HuggingFaceNli(build_one_type_classifier(), tokenizer)
-    found = nli.infer([("paris", " ".join(WORDS)), ("paris", "london")])
-    assert nli.n_cut == 1
-    ids = tokenizer("paris", "london", return_tensors="pt")
-    del ids["token_type_ids"]
-    with torch.no_grad():
-        logits = nli.model(**ids).logits[0].double()
-    assert found[1].contradiction == pytest.approx(logits[[2, 0]].softmax(0)[1].item(), rel=1e-4)
-
-
 @pytest.mark.parametrize("fits", [0, 1])
 def test_batches_are_halved_where_memory_does_not_suffice(tokenizer, fits):
     """Down to one pair, for which there has to be memory."""
@@ -144,13 +131,6 @@ def test_batches_are_halved_where_memory_does_not_suffice(tokenizer, fits):
         return
     for one, other in zip(nli.infer(PAIRS), expected, strict=True):
         assert one.contradiction == pytest.approx(other.contradiction, rel=1e-4)
-
-
-def test_texts_that_are_no_unicode(model, tokenizer):
-    """Half a surrogate pair, as files of answers may have it."""
-    nli = HuggingFaceNli(model, tokenizer)
-    one, other = nli.infer([("paris \ud83d", "paris"), ("paris ?", "paris")])
-    assert one == other
 
 
 def test_logits_that_are_not_finite_entail_nothing(tokenizer):
@@ -222,17 +202,3 @@ def test_what_is_no_classifier_is_refused(tmp_path, model):
         file.unlink()
     with pytest.raises(NotFoundError, match="expected a tokenizer with it"):
         load_classifier(str(path), CPU)
-
-
-def test_code_beside_a_model_is_not_run(tmp_path, model):
-    """A configuration that names a class of its own."""
-    path = save_classifier(tmp_path / "m", model)
-    config = json.loads((path / "config.json").read_text())
-    places = {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.Model"}
-    config |= {"auto_map": places, "model_type": "own"}
-    (path / "config.json").write_text(json.dumps(config))
-    mark = tmp_path / "was_run"
-    (path / "own.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
-    with pytest.raises(NotFoundError):
-        load_classifier(str(path), CPU)
-    assert not mark.exists()
