@@ -105,8 +105,7 @@ class Chosen(NamedTuple):
 class Kept:
     """What is to be kept of traces."""
 
-    # from 1 to L, or from 0, the embedding; ascending, or a text as in `store.traces.layers`, where
-    # 0 has to be named. 1 to L by default
+    # numbers, or a text as in `store.traces.layers`; 0 is the embedding. 1 to L by default
     layers: Sequence[int] | str | None = None
     columns: Sequence[str] | None = None  # besides `question_id`; see `choose_columns`
     top_k: int = 10  # candidates for each predicted token
@@ -169,28 +168,16 @@ def _model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, 
 
 
 def _layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
-    """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
-    every = list(range(1, n_layers + 1))
-    if _asks_for_embedding(layers):
-        every = [0, *every]
+    """The layers to keep, as the model numbers them, ascending.
+
+    A range without a beginning begins with layer 1, unless 0 is named.
+    """
     if layers is None:
-        chosen = every
-    elif isinstance(layers, str):
-        chosen = [every[i] for i in choose_layers(layers, every, "layers: the model")]
-    else:
-        chosen = list(layers)
-    if not chosen or chosen != sorted(set(chosen).intersection(every)):
-        raise SchemaError(
-            f"layers: expected different ones from 1 to {n_layers}, ascending, found {chosen}"
-        )
-    return chosen
-
-
-def _asks_for_embedding(layers: Sequence[int] | str | None) -> bool:
-    """Whether 0 is named; a range without a beginning begins with layer 1."""
-    if isinstance(layers, str):
-        return any(0 in (wanted.first, wanted.last) for wanted in parse_layers(layers))
-    return layers is not None and 0 in layers
+        return list(range(1, n_layers + 1))
+    text = layers if isinstance(layers, str) else ",".join(map(str, layers))
+    has_embedding = any(0 in (wanted.first, wanted.last) for wanted in parse_layers(text))
+    every = list(range(0 if has_embedding else 1, n_layers + 1))
+    return [every[i] for i in choose_layers(text, every, "layers: the model")]
 
 
 def check_model(model: PreTrainedModel, wants_maps: bool) -> None:

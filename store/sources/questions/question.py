@@ -75,9 +75,9 @@ def build_question(
     """Check a record and give its names their one spelling.
 
     `number`: of the record, from 1, for questions of NQ-open, which have no id. All that has none
-    of the names is in `fields`, but for what a benchmark has `used` already.
+    of the names is in `fields`, but for what a benchmark has `used` already and no prompt `needed`.
 
-    Raises LineError: it is no question, or lacks one of the `needed` fields.
+    Raises LineError: it is no question.
     """
     if not isinstance(record, Mapping):
         raise LineError(f"expected an object with a question, found {record!r:.200}")
@@ -95,7 +95,7 @@ def build_question(
     if context:
         question["context"] = context
     others = {key: record[key] for key in record if key not in _USED and key not in used}
-    others |= {name: _field(record, name) for name in needed}
+    others |= {name: record[name] for name in needed if name in record}
     if others:
         question["fields"] = others
     return question
@@ -135,16 +135,6 @@ def _context(value: object) -> str | None:
     if not texts:
         return None
     return "\n\n".join(check_text("context", text) for text in texts)
-
-
-def _field(record: Mapping[str, object], name: str) -> object:
-    value = record.get(name)
-    if value is None:
-        raise LineError(
-            f"{name}: expected this field of the prompt template, found none; give it to "
-            "every record, or a --prompt-template without it"
-        )
-    return value
 
 
 def _answers(value: object) -> list[str]:
