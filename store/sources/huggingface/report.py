@@ -122,18 +122,10 @@ def _length_warning(store: TraceStore, rule: str | None) -> list[str]:
     n_longer = sum(are_longer)
     if n_longer <= len(are_longer) / 2:
         return []
-    share = f"{n_longer / len(are_longer):.0%} of the answers are"
-    if rule == "exact":
-        found = (
-            f"{share} longer than each of their references, and exact match counts all of those as "
-            "wrong"
-        )
-    else:
-        found = (
-            f"{share} over three times as long as each of their references, and token F1 counts "
-            "all of those as wrong at a threshold of one half"
-        )
-    return [f"warning: {found}; {JUDGE_ADVICE}"]
+    return [
+        f"warning: {n_longer / len(are_longer):.0%} of the answers are much longer than each of "
+        f"their references, and {rule} counts all of those as wrong; {JUDGE_ADVICE}"
+    ]
 
 
 def _are_longer(store: TraceStore, ratio: int) -> Iterator[bool]:
