@@ -48,10 +48,9 @@ JUDGE_MODEL = option(
     expand,
 )
 JUDGE_TEMPLATE = option(
-    "what the judge is asked, with {question}, {references} and {answer} in it, and the two words "
-    "it chooses from: yes or no, correct or incorrect, right or wrong, true or false; the first "
-    "has to mean that the answer is right; without {references} answers that have none are judged "
-    "too (default: whether the answer means the same as one of the right answers, yes or no)",
+    "what the judge is asked, with {question}, {references} and {answer} in it; it asks for yes "
+    "if the answer is right, else no; without {references} answers that have none are judged too "
+    "(default: whether the answer means the same as one of the right answers, yes or no)",
     "FILE_OR_TEXT",
 )
 

@@ -154,9 +154,8 @@ def check_judge(judge: Judge, cases: Iterable[Case]) -> int:
     if words["wrong"] > words["right"]:
         raise SchemaError(
             "judge: expected that it calls references right, asked whether they are answers, found "
-            f"{words['wrong']} of {len(known)} called wrong; the first word that its template asks "
-            "for (yes, correct, right, true) has to mean that the answer is right: ask it so in "
-            "--judge-template, or take another model"
+            f"{words['wrong']} of {len(known)} called wrong; yes has to mean that the answer is "
+            "right: ask it so in --judge-template, or take another model"
         )
     return len(known)
 

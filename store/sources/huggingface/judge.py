@@ -1,17 +1,17 @@
 """A causal language model as a judge of answers: is this answer one of the right ones?
 
 The judge reads question, references and answer, and its verdict is read off one distribution: that
-of the first token behind the prompt. Of the two verdict words (yes and no, or others) the more
+of the first token behind the prompt. Of the two words, yes and no, the more
 probable one is the verdict; if both words together have little of the probability, the model wants
 to say something else, and there is no verdict. This is greedy decoding with a strict reading,
 without its noise: a small model that begins with "Yes," or " yes" or "YES" says the same, one that
 puts 40% on yes and 5% on no is understood where its most probable token is a blank, and the
-probability of the word for right is a score. No token is generated, so that an answer costs one
+probability of yes is a score. No token is generated, so that an answer costs one
 pass over its prompt.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -25,7 +25,7 @@ from store.sources.huggingface.generation import check_positions, go_together, n
 from store.sources.huggingface.provenance import describe_model
 from store.sources.huggingface.tokenization import tokenize
 
-__all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
+__all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template"]
 
 JUDGE_TEMPLATE = """\
 Question: {question}
@@ -38,7 +38,7 @@ PLAIN_END = "\nVerdict:"  # what the default template ends in without a chat tem
 MIN_VERDICT_MASS = 0.1
 # nearer to one half than this is a draw: rounding would decide
 DRAW = 1e-3
-WORD_PAIRS = (("yes", "no"), ("correct", "incorrect"), ("right", "wrong"), ("true", "false"))
+WORDS = ("yes", "no")
 
 SPACES = ("▁", "Ġ", " ")  # how vocabularies write a space: SentencePiece's, and those of bytes
 _FIELD = re.compile(r"\{(question|references|answer)\}")
@@ -57,7 +57,7 @@ _DESCRIBED = (
 def read_template(given: str | None) -> str | None:
     r"""The template of a judge: the content of a file of that name, or the text itself.
 
-    Raises SchemaError: it has no {answer}, or asks for no pair of words.
+    Raises SchemaError: it has no {answer}, or does not ask for yes or no.
     """
     if given is None:
         return None
@@ -75,28 +75,13 @@ def read_template(given: str | None) -> str | None:
             f"judge template: expected {{answer}} in it, and {{question}} and {{references}}, "
             f"found {text!r:.100}"
         )
-    verdict_words(text)
-    return text
-
-
-def verdict_words(template: str) -> tuple[str, str]:
-    """The words for right and wrong that a template asks for: the pair that stands in it last.
-
-    The pairs are yes and no, correct and incorrect, right and wrong, true and false. The first is
-    taken for right, whatever the template asks.
-
-    Raises SchemaError: no pair stands in it.
-    """
-    words = re.findall(r"\w+", _FIELD.sub(" ", template).casefold())
-    last = {word: at for at, word in enumerate(words)}
-    present = [pair for pair in WORD_PAIRS if all(word in last for word in pair)]
-    if not present:
+    words = re.findall(r"\w+", _FIELD.sub(" ", text).casefold())
+    if not {*WORDS} <= {*words}:
         raise SchemaError(
-            "judge template: expected that it asks for one of two words, yes or no, correct or "
-            f"incorrect, right or wrong, true or false, the first if the answer is right, "
-            f"found {template!r:.100}"
+            "judge template: expected that it asks for one of two words, yes if the answer is "
+            f"right, else no, found {text!r:.100}"
         )
-    return max(present, key=lambda pair: min(last[word] for word in pair))
+    return text
 
 
 class HuggingFaceJudge:
@@ -107,8 +92,8 @@ class HuggingFaceJudge:
     template without {references} lets the judge decide by what it knows; otherwise an answer
     without references is not judged. What an answer thinks (`<think>`) is left out.
 
-    Raises SchemaError: the template asks for no pair of words, the tokenizer cannot tell them
-    apart, or the model generates from positions that are not its own.
+    Raises SchemaError: the tokenizer has no yes or no, or the model generates from positions that
+    are not its own.
     """
 
     def __init__(
@@ -127,12 +112,11 @@ class HuggingFaceJudge:
         self._halving = Halving(batch_size)
         self.is_chat = bool(tokenizer.chat_template)
         self.template = template or JUDGE_TEMPLATE + ("" if self.is_chat else PLAIN_END)
-        self.words = verdict_words(self.template)
         self.needs_references = "{references}" in self.template
         config = model.config.get_text_config()
         self.n_ids: int = config.vocab_size
         self.longest = getattr(config, "max_position_embeddings", None)
-        self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
+        self._ids = _ids_of_words(tokenizer, self.n_ids)
         self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
@@ -162,7 +146,7 @@ class HuggingFaceJudge:
             **{key: described[key] for key in _DESCRIBED},
             "template": self.template,
             "chat_template": self.is_chat,
-            "words": list(self.words),
+            "words": list(WORDS),
             "min_verdict_mass": MIN_VERDICT_MASS,
         }
 
@@ -223,45 +207,19 @@ def _read_verdicts(logits: Tensor, right: Sequence[int], wrong: Sequence[int]) -
     return verdicts
 
 
-def _ids_of_words(
-    tokenizer: PreTrainedTokenizerBase, words: tuple[str, str], n_ids: int
-) -> tuple[list[int], list[int]]:
-    """The ids of the tokens that begin each word, in any case, with or without a space before it.
-
-    A spelling that is no token is found by the first token that it is cut into, unless the other
-    word may begin so too.
-    """
-    vocabulary = tokenizer.get_vocab()
-    whole = [{id_ for token, id_ in vocabulary.items() if _letters(token) == w} for w in words]
-    first = [_first_ids(tokenizer, vocabulary, word) for word in words]
-    right = whole[0] | (first[0] - first[1] - whole[1])
-    wrong = whole[1] | (first[1] - first[0] - whole[0])
-    found = [sorted(id_ for id_ in ids if id_ < n_ids) for ids in (right, wrong)]
+def _ids_of_words(tokenizer: PreTrainedTokenizerBase, n_ids: int) -> list[list[int]]:
+    """The ids of the tokens that are yes, and no: in any case, with or without a space before."""
+    vocabulary = tokenizer.get_vocab().items()
+    found = [
+        sorted(id_ for token, id_ in vocabulary if _letters(token) == word and id_ < n_ids)
+        for word in WORDS
+    ]
     if not all(found):
         raise SchemaError(
-            f"judge: expected a tokenizer that can tell {words[0]!r} from {words[1]!r} by the "
-            "first token, found one that cannot; ask for other words with --judge-template"
+            "judge: expected a tokenizer with a token of each of yes and no, found one without"
         )
-    return found[0], found[1]
+    return found
 
 
 def _letters(token: str) -> str:
     return token.lstrip("".join(SPACES)).casefold()
-
-
-def _first_ids(
-    tokenizer: PreTrainedTokenizerBase, vocabulary: Mapping[str, int], word: str
-) -> set[int]:
-    """The first token of each spelling of a word that is no token itself."""
-    ids = set()
-    for spelled in (word, word.capitalize()):
-        for space, signs in (("", ("",)), (" ", SPACES)):
-            if any(f"{sign}{spelled}" in vocabulary for sign in signs):
-                continue
-            try:
-                cut = tokenizer(f"{space}{spelled}", add_special_tokens=False)["input_ids"]
-            except Exception:  # noqa: BLE001, S112 - the tokenizers library raises nothing else
-                continue
-            ids.update(cut[:1])
-    tokens = {id_: token for token, id_ in vocabulary.items() if id_ in ids}
-    return {id_ for id_, token in tokens.items() if _letters(token)} - {tokenizer.unk_token_id}

@@ -16,7 +16,7 @@ from store import Column, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.labels.grading import Case, Grader
 from store.labels.rule import AS_GIVEN
-from store.sources.huggingface.judge import HuggingFaceJudge, read_template, verdict_words
+from store.sources.huggingface.judge import HuggingFaceJudge, read_template
 
 CASES = [
     Case("Capital of France?", ["Paris", "City of Paris"], "Paris"),
@@ -141,28 +141,14 @@ def test_the_chat_template_is_used_where_there_is_one():
 
 def test_without_references_in_the_template_the_judge_decides_alone(tokenizer):
     """Then an answer without references is judged too."""
-    template = "{question} {answer} - correct or incorrect?"
-    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"Correct": 0.9}), tokenizer, template)
-    assert judge.words == ("correct", "incorrect")
+    template = "{question} {answer} - yes or no?"
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"Yes": 0.9}), tokenizer, template)
     assert judge.verdicts([CASES[4]])[0].word == "right"
     described = judge.describe()
     assert described["template"] == template
-    assert described["words"] == ["correct", "incorrect"]
+    assert described["words"] == ["yes", "no"]
     assert {"weights_crc32c", "tokenizer_sha256"} <= described.keys()
     json.dumps(described)
-
-
-@pytest.mark.parametrize(
-    "template, words",
-    [
-        ("{answer}: yes or no?", ("yes", "no")),
-        ("Say Correct or INCORRECT.", ("correct", "incorrect")),
-        ("Is it the right one or the wrong one? yes/no", ("yes", "no")),
-        ("Yes or no: is it true? true/false", ("true", "false")),
-    ],
-)
-def test_the_words_are_the_last_that_a_template_names(template, words):
-    assert verdict_words(template) == words
 
 
 def test_a_template_is_a_file_or_a_text(tmp_path):
@@ -180,32 +166,6 @@ def test_a_template_is_a_file_or_a_text(tmp_path):
             read_template(given)
 
 
-def test_words_that_are_no_tokens(tokenizer):
-    """They are told apart by the first tokens that they are cut into."""
-    template = "{answer}: true or false?"
-    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"t": 0.6}), tokenizer, template)
-    assert judge.verdicts(CASES[:1])[0].word == "right"
-    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"F": 0.6}), tokenizer, template)
-    assert judge.verdicts(CASES[:1])[0].word == "wrong"
-
-
-@pytest.mark.parametrize(
-    "says, word",
-    [
-        ({"I": 0.86, "Correct": 0.12}, "wrong"),
-        ({"c": 0.5, "incorrect": 0.3}, "right"),
-        ({" ": 0.8, "Correct": 0.12}, "right"),
-        ({" ": 0.9}, "neither"),
-    ],
-)
-def test_each_spelling_of_a_word_counts(tokenizer, says, word):
-    """One that is no token by the token that it begins with; a space begins both words."""
-    judge = HuggingFaceJudge(
-        build_judge_model(tokenizer, says), tokenizer, "{answer}: correct or incorrect?"
-    )
-    assert judge.verdicts(CASES[:1])[0].word == word
-
-
 def test_all_is_read_but_what_an_answer_thinks(comparing):
     """However many references there are."""
     others = [f"r{i}" for i in range(20)]
@@ -214,9 +174,9 @@ def test_all_is_read_but_what_an_answer_thinks(comparing):
     assert [verdict.word for verdict in comparing.verdicts(cases)] == ["right", "wrong"]
 
 
-def test_words_that_the_tokenizer_cannot_tell_apart(tokenizer):
+def test_a_tokenizer_without_the_words_is_refused():
     digits = build_tokenizer()
-    with pytest.raises(SchemaError, match="judge: expected a tokenizer that can tell 'yes' from"):
+    with pytest.raises(SchemaError, match="a token of each of yes and no"):
         HuggingFaceJudge(build_judge_model(digits), digits, "{answer} yes or no")
 
 
@@ -332,7 +292,7 @@ def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypat
     template = ["--labels", "judge", "--judge-template", INVERTED]
     assert label(*template, "--judge-model", "./no") == 2
     error = capsys.readouterr().err
-    assert "found 8 of 8 called wrong; the first word that its template asks for" in error
+    assert "found 8 of 8 called wrong; yes has to mean that the answer is right" in error
     assert len(error.splitlines()) == 1
     assert "label" not in TraceStore.open(answered).schema.columns
     assert label(*template, "--judge-model", "./nonsense", "--dry-run") == 2
