@@ -17,8 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
 from store.reports import say
 from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.prompts import PlainText
 from store.sources.huggingface.tokenization import go_on, tokenize
-from store.sources.huggingface.turns import PlainText
 from train.library.guard import Guard
 from train.library.watch import Watch
 from train.serve.keep import Keep

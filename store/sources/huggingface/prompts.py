@@ -1,4 +1,5 @@
-"""From a question to the token ids of its prompt: a template, the tokenizer's chat template.
+"""From a question to the token ids of its prompt: a template, examples before it, the tokenizer's
+chat template.
 
 A question whose prompt the model cannot take is left out and named, as is one whose given response
 does not fit behind it; the others are asked.
@@ -6,7 +7,10 @@ does not fit behind it; the others are asked.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,19 +18,21 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.answer_scores import as_thought, opens_thought
+from store.labels.answer_scores import as_thought, ends_thought, opens_thought
 from store.labels.grading import Case, Grade
+from store.labels.normalization import normalize_answer
 from store.labels.rule import label_scores
 from store.reports import LeftOut
 from store.sources.huggingface.tokenization import (
     NO_LABEL,
     appends_tokens,
     go_on,
+    knows_spaces,
     label_tokens,
+    special_tokens,
     tokenize,
     tokens_of,
 )
-from store.sources.huggingface.turns import Chat, Examples, PlainText, Turn
 from store.sources.prompt_templates import (
     Rendered,
     check_prompt_template,
@@ -38,12 +44,18 @@ from store.sources.questions import Question
 __all__ = [
     "EncodedQuestion",
     "EncodedQuestions",
+    "PlainText",
     "PromptError",
     "Prompts",
     "encode_questions",
 ]
 
+Turn = tuple[str, str]  # a message and its answer
+
 NO_CONTEXT = (-1, 0)
+# punctuation that ends a word, which is none of a calculation's, and quotes that begin one
+_ENDS = re.compile(r"""[?.,;:"'”’]+(?!\S)|(?<!\S)["'“‘]+""")
+_PROBE = "answer"  # stands for an answer where a chat template is tried
 
 
 class PromptError(ValueError):
@@ -130,6 +142,157 @@ class EncodedQuestion(NamedTuple):
         return {}
 
 
+class PlainText:
+    """Puts turns before a message, with an empty line behind each."""
+
+    # whether the tokenizer adds its special tokens; a chat template has them
+    adds_special = True
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._spaces = knows_spaces(tokenizer)
+        self._special = special_tokens(tokenizer)
+
+    def text(self, turns: Sequence[Turn], message: str) -> str:
+        shots = (
+            f"{question}{self.separator(question, answer)}{answer}\n\n"
+            for question, answer in turns
+        )
+        return "".join(shots) + message
+
+    def text_before(self, response: str, turns: Sequence[Turn], message: str) -> str:
+        """The text that a given response stands behind."""
+        return self.text(turns, message)
+
+    def separator(self, prompt: str, response: str) -> str:
+        """What comes between a prompt and a response: a space, where neither has one, or nothing.
+
+        Behind special tokens a model goes on without a space; some tokenizers have none.
+        """
+        has_one = prompt[-1:].isspace() or response[:1].isspace()
+        is_special = any(prompt.endswith(token) for token in self._special)
+        return " " if self._spaces and prompt and not has_one and not is_special else ""
+
+
+class Chat(PlainText):
+    """Puts turns and a message into a tokenizer's chat template.
+
+    Raises SchemaError for a tokenizer without one, or with one that cannot take these turns.
+    """
+
+    adds_special = False
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, system: str | None, turns: Sequence[Turn]
+    ) -> None:
+        if not tokenizer.chat_template:
+            raise SchemaError(
+                "chat template: expected one with the tokenizer, found none; use a prompt template"
+            )
+        super().__init__(tokenizer)
+        self._tokenizer = tokenizer
+        self._system = system
+        try:
+            self._before_answers = self._try_answer(turns)
+        except Exception as error:  # a chat template may raise anything
+            takes = "a question and a system's message" if system else "a question"
+            raise SchemaError(
+                f"chat template: expected one that takes {takes}, found: {error}"
+            ) from error
+
+    def text(self, turns: Sequence[Turn], message: str) -> str:
+        return self._apply(self._messages(turns, message), add_generation_prompt=True)
+
+    def text_before(self, response: str, turns: Sequence[Turn], message: str) -> str:
+        """That of a question; if it opens a thought that the response has not, what the template
+        has before an answer.
+        """
+        text = self.text(turns, message)
+        if not opens_thought(text) or ends_thought(response):
+            return text
+        answered = [*self._messages(turns, message), {"role": "assistant", "content": _PROBE}]
+        return self._apply(answered, add_generation_prompt=False).rpartition(_PROBE)[0] or text
+
+    def separator(self, prompt: str, response: str) -> str:
+        if self._before_answers is None:
+            return super().separator(prompt, response)
+        return "" if response[0].isspace() else self._before_answers
+
+    def _messages(self, turns: Sequence[Turn], message: str) -> list[dict[str, str]]:
+        messages = [{"role": "system", "content": self._system}] if self._system else []
+        for question, answer in turns:
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": answer})
+        return [*messages, {"role": "user", "content": message}]
+
+    def _apply(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+        prompt = self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=add_generation_prompt
+        )
+        return str(prompt)
+
+    def _try_answer(self, turns: Sequence[Turn]) -> str | None:
+        """The space that the template puts before an answer; None if it is no mere space."""
+        messages = self._messages(turns, "{question}")
+        prompt = self.text_before(_PROBE, turns, "{question}")
+        answered = [*messages, {"role": "assistant", "content": _PROBE}]
+        whole = self._apply(answered, add_generation_prompt=False)
+        before = whole.removeprefix(prompt).partition(_PROBE)[0]
+        is_known = whole.startswith(prompt) and not before.strip()
+        return before if is_known else None
+
+
+class Example(NamedTuple):
+    """A question whose answer stands before others."""
+
+    turn: Turn
+    question: Question
+
+    def gives_away(self, question: Question, message: str) -> bool:
+        """Whether it is that question, which has that message: its prompt would have the answer."""
+        own_message, own_answer = self.turn
+        if _as_compared(message) == _as_compared(own_message):
+            return True
+        is_same = question["question_id"] == self.question["question_id"]  # or of the same number
+        return is_same and normalize_answer(own_answer) in map(
+            normalize_answer, question["answers"]
+        )
+
+
+def find_examples(
+    questions: Sequence[Question], message_of: Callable[[Question], str]
+) -> list[Example]:
+    """The questions that come before others; of those that are asked the same, the first.
+
+    The first answer of a question is used, or its response; of those with labels, only right ones
+    (0) count. Raises ValueError if one has no answer or no message, or none is right.
+    """
+    right = [question for question in questions if question.get("label", 0) == 0]
+    if questions and not right:
+        raise ValueError(
+            f"few_shot: expected an example that is right (label 0), found none of {len(questions)}"
+        )
+    found: dict[str, Example] = {}
+    for question in right:
+        answer = next(iter(question["answers"]), None) or question.get("response")
+        if answer is None:
+            raise ValueError(
+                f"few_shot: question {question['question_id']!r}: expected an answer, found none"
+            )
+        try:
+            message = message_of(question)
+        except ValueError as error:
+            raise ValueError(f"few_shot: {error}") from error
+        found.setdefault(message, Example((message, answer), question))
+    return list(found.values())
+
+
+@lru_cache
+def _as_compared(message: str) -> str:
+    """A message without what tells no question from another: case, space, ends of sentences."""
+    plain = unicodedata.normalize("NFKC", message).casefold()
+    return " ".join(_ENDS.sub(" ", plain).split())
+
+
 class EncodedQuestions(NamedTuple):
     """What a model is asked of some questions."""
 
@@ -146,7 +309,7 @@ class Prompts:
     has in its configuration how many tokens it takes. `template` is a format string with
     `{question}`, `{context}` and further fields of the questions. Every prompt leaves room for an
     answer of `max_new_tokens`, and begins with the questions of `few_shot` and their answers
-    (`turns.Examples`); in a chat they are turns before the question. A prompt has no example that
+    (`find_examples`); in a chat they are turns before the question. A prompt has no example that
     is its own question: none with its message, or with its id and an answer of its own; ids alone
     may be numbers of records. `encode_questions` cuts contexts at `max_context_tokens`.
 
@@ -179,8 +342,8 @@ class Prompts:
         self.system = system
         self.max_context_tokens = max_context_tokens
         self.appends = not chat and appends_tokens(tokenizer)
-        self.examples = Examples(few_shot, lambda question: self._message(question).text)
-        self.turns: list[Turn] = self.examples.turns  # message and answer of each example
+        self.examples = find_examples(few_shot, lambda question: self._message(question).text)
+        self.turns = [one.turn for one in self.examples]
         self.form = Chat(tokenizer, system, self.turns) if chat else PlainText(tokenizer)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
@@ -189,7 +352,7 @@ class Prompts:
     def render(self, question: Question) -> PromptText:
         """The prompt of a question; raises PromptError if it lacks a field of the template."""
         message = self._message(question)
-        turns = self.examples.before(question, message.text)
+        turns = [one.turn for one in self.examples if not one.gives_away(question, message.text)]
         text = self._text(turns, message.text, question.get("response"))
         place = message.places.get("context") or _context_in_question(question, message)
         start = _find_message(text, message.text)

@@ -197,11 +197,8 @@ class Passes:
             self._tell(last[:, 0], {})
             return
         inputs = dict(self._inputs)
-        cache: Any = inputs.get("past_key_values")
-        is_kept = keeps_cache and cache is not None
-        # what left the window of such a layer, no crop brings back
-        is_copied = is_kept and any(hasattr(layer, "record_past") for layer in cache.layers)
-        if is_copied:
+        cache = inputs.get("past_key_values")
+        if keeps_cache and cache is not None:
             inputs["past_key_values"] = deepcopy(cache)
         inputs["input_ids"] = last
         mask = inputs.get("attention_mask")
@@ -212,8 +209,6 @@ class Passes:
                 inputs[name] = inputs[name][..., -1:] + 1
         with torch.no_grad():
             self.model(**inputs)  # which `watch_passes` hands to `run`
-        if is_kept and not is_copied:
-            cache.crop(-1)
 
     def _column(self, name: str, spoken: Spoken) -> Sequence[dict[str, Any] | HalfRangeError]:
         """A column of states; a prompt of which one token is kept counts as that."""
