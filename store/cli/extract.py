@@ -287,7 +287,7 @@ class Extract(ExtractOptions):
         n_of_file = asked.left_out.n  # every part reads all of it: they count in the first
         n_of_part = n_left_out + (n_of_file if self.part[0] == 1 else 0)
         shared_options.publish_part(self, store, n_of_part)
-        report = extraction_report(self.store, store, source, encoded.skipped, background.seconds)
+        report = extraction_report(self.store, store, source, encoded.skipped)
         say(as_called(report))
         say(*_remarks(self, asked, encoded, source), sep="\n", end="")
         return int(n_left_out + n_of_file > 0)

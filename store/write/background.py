@@ -4,7 +4,6 @@ What the thread writes is what the source yielded, in its order. Signals reach t
 alone, so that none cuts an append in two.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -20,13 +19,11 @@ P = ParamSpec("P")
 class BackgroundWriter:
     """Has items written by a thread of its own.
 
-    At most `max_items` wait; then the source waits. `seconds` counts the time that the thread has
-    spent on writing.
+    At most `max_items` wait; then the source waits.
     """
 
     def __init__(self, max_items: int) -> None:
         self.max_items = max_items
-        self.seconds = 0.0
 
     @contextmanager
     def writing(
@@ -47,12 +44,10 @@ class BackgroundWriter:
             while (write_one := waiting.get()) is not None:
                 if errors:
                     continue  # the source must not wait for ever
-                began = time.perf_counter()
                 try:
                     write_one()
                 except BaseException as error:  # noqa: BLE001 - raised in the main thread
                     errors.append(error)
-                self.seconds += time.perf_counter() - began
 
         def put(*item: P.args, **named: P.kwargs) -> None:
             if errors:

@@ -105,11 +105,6 @@ class EncodedQuestion(NamedTuple):
         return Case(self.question["question"], self.question["answers"], answer)
 
     @property
-    def is_given(self) -> bool:
-        """Whether the answer exists already, and comes with the question."""
-        return "response" in self.question
-
-    @property
     def is_labelled(self) -> bool:
         """Whether the answer comes with a label or a score, which win over every rule."""
         return "label" in self.question or "score" in self.question

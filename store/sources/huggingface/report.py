@@ -36,11 +36,10 @@ def extraction_report(
     store: TraceStore,
     source: HuggingFaceSource,
     skipped: LeftOut,
-    writing_s: float = 0.0,
 ) -> str:
     """Describe the outcome of an extraction, with what looks wrong about the labels.
 
-    `skipped` are the questions that were not asked, `writing_s` seconds spent on writing.
+    `skipped` are the questions that were not asked.
     """
     n_traces = count(len(store), "trace")
     n_questions = len({one.question["question_id"] for one in source.questions})
@@ -62,9 +61,6 @@ def extraction_report(
             f"  answered one at a time: {type(source.model).__name__} goes on otherwise behind "
             "padding, which batches need"
         )
-    if any(source.seconds.values()):  # a run that had something to do
-        passes = ", ".join(f"{name} {spent:,.1f} s" for name, spent in source.seconds.items())
-        lines.append(f"  time: {passes}; writing {writing_s:,.1f} s, at the same time")
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
     if source.left_out.n:

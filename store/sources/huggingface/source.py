@@ -25,10 +25,8 @@ attention that gives maps. Batching changes no value beyond float rounding.
   The rows of the others are as they would be without it.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from itertools import islice
 from typing import Any
@@ -103,8 +101,7 @@ class HuggingFaceSource:
     `begun` is what a stopped extraction of the same questions has committed; it records which
     traces were left out.
 
-    `left_out` are the traces so far with a hidden state that its column cannot hold; `seconds` the
-    time that `rows` has spent so far on each pass.
+    `left_out` are the traces so far with a hidden state that its column cannot hold.
 
     Raises ValueError: the model cannot give traces, or two questions share an id; SchemaError,
     NotFoundError: there is no such layer or column.
@@ -141,10 +138,6 @@ class HuggingFaceSource:
         self.verdicts: Counter[str] = Counter()
         self.forward_attention = EAGER if kept.needs_maps else implementation_of(model)
         self.generation_attention = generation_attention(model)
-        passes = ["second pass"] if self.is_given else ["generation", "second pass"]
-        if self.grader.judge:
-            passes.insert(-1, "judging")
-        self.seconds = dict.fromkeys(passes, 0.0)
         self._token_texts = TokenTexts(prompts.tokenizer)
         self._n_questions = max(1, batch_size // decoding.num_samples)  # of a batch
         self._generating = Halving(self._n_questions)
@@ -245,7 +238,7 @@ class HuggingFaceSource:
         names = [one.question["question_id"] for one in questions]
         prompts = [one.prompt.tolist() for one in questions]
         rule = stop_rule(tokenizer, self.decoding.stop)
-        with self._timed("generation"), attention(self.model, self.generation_attention):
+        with attention(self.model, self.generation_attention):
             generated = generate_answers(self.model, prompts, names, self.decoding, rule)
         answers = []
         for i, ids in enumerate(generated):
@@ -258,8 +251,7 @@ class HuggingFaceSource:
 
     def _grade(self, answers: Sequence[EncodedQuestion]) -> list[EncodedQuestion]:
         cases = [answer.case for answer in answers if self._is_graded(answer)]
-        with self._timed("judging") if self.grader.judge else nullcontext():
-            found = iter(self.grader.grade(cases))
+        found = iter(self.grader.grade(cases))
         no_grade = self.grader.no_grade
         return [
             answer._replace(grade=next(found) if self._is_graded(answer) else no_grade)
@@ -274,7 +266,7 @@ class HuggingFaceSource:
 
     def _forward(self, answers: Sequence[EncodedQuestion]) -> list[_Computed]:
         """The rows of answers; what the model gave for them is freed when this returns."""
-        with self._timed("second pass"), attention(self.model, self.forward_attention):
+        with attention(self.model, self.forward_attention):
             traces = [answer.tokens for answer in answers]
             computed = run_forward(
                 self.model,
@@ -286,14 +278,6 @@ class HuggingFaceSource:
                 [answer.context for answer in answers],
             )
         return list(zip(answers, map(self._row, answers, computed), strict=True))
-
-    @contextmanager
-    def _timed(self, pass_name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[pass_name] += time.perf_counter() - began
 
     def _row(
         self, answer: EncodedQuestion, computed: dict[str, Any] | HalfRangeError

@@ -677,7 +677,7 @@ def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, toke
     assert extract("t.zarr", model="some") == 1
     again = capsys.readouterr().out
     assert "nothing to do" in again
-    assert again.startswith(re.sub("  time: .*\n", "", out).removesuffix("\n"))
+    assert again.startswith(out.removesuffix("\n"))
     assert extract("u.zarr", "--dtype", "bf16", model="some") == 0
     assert len(read("u.zarr")) == 8
 
@@ -1056,9 +1056,8 @@ def test_what_a_batch_was_computed_from_is_freed_before_the_next(llama, tokenize
     assert len(n_noted) >= 4 * (1 + len(llama.model.layers))
 
 
-def test_rows_are_written_while_the_model_runs(extract, monkeypatch, capsys):
-    """By another thread, and in their order; its time is in the summary, once. A command that has
-    nothing to do took none."""
+def test_rows_are_written_while_the_model_runs(extract, monkeypatch):
+    """By another thread, and in their order."""
     threads = set()
     append = StoreWriter.append
 
@@ -1070,10 +1069,6 @@ def test_rows_are_written_while_the_model_runs(extract, monkeypatch, capsys):
     assert extract("t.zarr") == 0
     assert threads == {False}
     assert list(read("t.zarr")) == [f"q{i}" for i in range(8)]
-    passes = r"generation [\d.]+ s, second pass [\d.]+ s; writing [\d.]+ s, at the same time"
-    assert len(re.findall(f"^  time: {passes}$", capsys.readouterr().out, re.MULTILINE)) == 1
-    assert extract("t.zarr") == 0
-    assert "time:" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
