@@ -14,7 +14,7 @@ from store.labels.normalization import normalize_answer
 from store.labels.report import one_class_warning, rule_table, stored_counts, verdict_lines
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
-from store.sources.huggingface.generation import end_ids, heeds_padding
+from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.source import HuggingFaceSource
 from store.traces.label_keys import VERDICTS
 
@@ -55,11 +55,6 @@ def extraction_report(
         lines.append(
             "warning: the model has no token that ends an answer (eos_token_id of its "
             "generation_config.json): end answers with a text (--stop)"
-        )
-    if len(source) > 1 < source.batch_size and not (source.is_given or heeds_padding(source.model)):
-        lines.append(
-            f"  answered one at a time: {type(source.model).__name__} goes on otherwise behind "
-            "padding, which batches need"
         )
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]

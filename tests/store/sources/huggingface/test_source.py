@@ -239,13 +239,6 @@ def report(tmp_path, tokenizer):
     return extract
 
 
-def test_answers_one_at_a_time_are_reported(tokenizer, report):
-    """A batch that is not kept takes longer, which the report explains in one line."""
-    model = sharpened(build_model("rwkv", tokenizer, **CARELESS["rwkv"]))
-    expected = "answered one at a time: RwkvForCausalLM goes on otherwise behind padding"
-    assert expected in report(model)
-
-
 @pytest.mark.parametrize("stop", [None, "1"])
 def test_a_model_that_ends_no_answer_is_reported(stop, tokenizer, report):
     """Unless a text ends them."""
