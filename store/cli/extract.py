@@ -170,12 +170,6 @@ class ExtractOptions(Command):
         "FILE",
         path,
     )
-    max_context_tokens: int | None = option(
-        "cut longer contexts at their end, and say how many (default: leave out and name what the "
-        "model cannot take)",
-        "N",
-        positive,
-    )
 
     _model = Heading("model")
     dtype: str = shared_options.dtype("the weights")
@@ -289,7 +283,7 @@ class Extract(ExtractOptions):
         shared_options.publish_part(self, store, n_of_part)
         report = extraction_report(self.store, store, source, encoded.skipped)
         say(as_called(report))
-        say(*_remarks(self, asked, encoded, source), sep="\n", end="")
+        say(*_remarks(asked), sep="\n", end="")
         return int(n_left_out + n_of_file > 0)
 
 
@@ -374,18 +368,9 @@ def _first_questions(found: list[Question], limit: int | None) -> list[Question]
     return [one for one in found if one["question_id"] in first]
 
 
-def _remarks(
-    args: Extract, asked: Asked, encoded: "EncodedQuestions", source: "HuggingFaceSource"
-) -> list[str]:
-    """Lines about the file of questions and what was made of it; each ends in a new line."""
+def _remarks(asked: Asked) -> list[str]:
+    """Lines about the file of questions; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
-    if encoded.n_cut:
-        contexts = count(encoded.n_cut, "context was", "contexts were")
-        lines.append(f"  {contexts} cut to {args.max_context_tokens:,} tokens")
-    if encoded.whole.n:
-        contexts = count(encoded.whole.n, "context", "contexts")
-        lines.append(f"  {contexts} could not be cut and stayed whole")
-        lines += encoded.whole.lines()
     if asked.left_out.n:
         lines.append(f"  {count(asked.left_out.n, 'record')} left out")
         lines += asked.left_out.lines()
@@ -486,5 +471,4 @@ def make_prompts(
         args.max_new_tokens,
         system=args.system,
         few_shot=asked.few_shot,
-        max_context_tokens=args.max_context_tokens,
     )

@@ -293,8 +293,6 @@ class EncodedQuestions(NamedTuple):
 
     questions: list[EncodedQuestion]
     skipped: LeftOut  # questions that it cannot take
-    n_cut: int  # how many contexts were cut
-    whole: LeftOut  # contexts that could not be cut, and stay whole
 
 
 class Prompts:
@@ -306,7 +304,7 @@ class Prompts:
     answer of `max_new_tokens`, and begins with the questions of `few_shot` and their answers
     (`find_examples`); in a chat they are turns before the question. A prompt has no example that
     is its own question: none with its message, or with its id and an answer of its own; ids alone
-    may be numbers of records. `encode_questions` cuts contexts at `max_context_tokens`.
+    may be numbers of records.
 
     Raises ValueError: the template asks every question the same, or is no format string; an example
     of `few_shot` has no answer, or lacks a field, or none is right; SchemaError: the tokenizer has
@@ -323,7 +321,6 @@ class Prompts:
         *,
         system: str | None = None,
         few_shot: Sequence[Question] = (),
-        max_context_tokens: int | None = None,
     ) -> None:
         check_prompt_template(template)
         if system and not chat:
@@ -335,7 +332,6 @@ class Prompts:
         self.template = template
         self.max_new_tokens = max_new_tokens
         self.system = system
-        self.max_context_tokens = max_context_tokens
         self.appends = not chat and appends_tokens(tokenizer)
         self.examples = find_examples(few_shot, lambda question: self._message(question).text)
         self.turns = [one.turn for one in self.examples]
@@ -403,44 +399,18 @@ class Prompts:
             is_thought=response is None and opens_thought(prompt),
         )
 
-    def cut_context(self, question: Question, n_tokens: int) -> Question:
-        """The question with a context of at most so many tokens; itself if it has no more.
-
-        Raises PromptError: the context is in no place of the prompt where it could be cut.
-        """
-        context = question.get("context")
-        if not context:
-            return question
-        tokens = tokenize(self.tokenizer, context, special=False)
-        if len(tokens.ids) <= n_tokens:
-            return question
-        # a character of several tokens stays only with all of them
-        cut = context[: min(tokens.offsets[n_tokens - 1][1], tokens.offsets[n_tokens][0])]
-        shorter = question.copy()
-        shorter["context"] = cut
-        if "context" not in template_fields(self.template):  # it is a part of the question
-            if context not in question["question"]:
-                raise PromptError(
-                    f"question {question['question_id']!r}: expected the context word for word in "
-                    "the question, or {context} in the prompt template, found neither"
-                )
-            shorter["question"] = question["question"].replace(context, cut, 1)
-        return shorter
-
     def describe(self, *, given: bool = False) -> dict[str, object]:
         """What decides the prompts; of a chat template the text it makes, which may have a date.
 
         `given`: of prompts that given responses stand behind.
         """
-        limit = self.max_context_tokens
-        cut = {} if limit is None else {"max_context_tokens": limit}
         if not isinstance(self.form, Chat):
             # examples are a part of the template, where stores are compared
             shots = self.form.text(self.turns, "").replace("{", "{{").replace("}", "}}")
-            return {"prompt_template": shots + self.template, **cut}
+            return {"prompt_template": shots + self.template}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
-        described: dict[str, object] = {"prompt_template": self.template, **cut}
+        described: dict[str, object] = {"prompt_template": self.template}
         if self.system:
             described["system"] = self.system
         if self.turns:
@@ -481,7 +451,7 @@ class Prompts:
         n_tokens = len(ids) if is_given else n_prompt + self.max_new_tokens
         if self.longest is not None and n_tokens > self.longest:
             found = f"{n_answer} of the response"
-            advice = "; cut its context (--max-context-tokens)" if "context" in question else ""
+            advice = "; shorten its context" if "context" in question else ""
             if not is_given:
                 found = f"up to {self.max_new_tokens} of the answer"
                 advice = "; shorten the prompt or lower max_new_tokens"
@@ -538,22 +508,11 @@ def _find_message(text: str, message: str) -> int | None:
 
 
 def encode_questions(questions: Sequence[Question], prompts: Prompts) -> EncodedQuestions:
-    """Encode the questions that the model can take; raises SchemaError if it can take none.
-
-    Contexts of more than `prompts.max_context_tokens` are cut, if that is set.
-    """
-    encoded = EncodedQuestions([], LeftOut(), 0, LeftOut())
-    n_cut = 0
+    """Encode the questions that the model can take; raises SchemaError if it can take none."""
+    encoded = EncodedQuestions([], LeftOut())
     for question in questions:
-        asked = question
-        if prompts.max_context_tokens is not None:
-            try:
-                asked = prompts.cut_context(question, prompts.max_context_tokens)
-            except PromptError as error:
-                encoded.whole.add(str(error))
-        n_cut += asked is not question
         try:
-            encoded.questions.append(prompts.encode(asked))
+            encoded.questions.append(prompts.encode(question))
         except PromptError as error:
             encoded.skipped.add(str(error))
     if questions and not encoded.questions:
@@ -561,4 +520,4 @@ def encode_questions(questions: Sequence[Question], prompts: Prompts) -> Encoded
             "expected questions whose prompts the model can take, "
             f"found none of {len(questions)}: {encoded.skipped.messages[0]}"
         )
-    return encoded._replace(n_cut=n_cut)
+    return encoded

@@ -189,38 +189,6 @@ def test_the_tokens_of_the_context_are_known(kind, chat):
     assert build_prompts(tokenizer, chat=chat).encode(asked).context == (-1, 0)
 
 
-def test_a_context_is_cut_to_so_many_tokens():
-    """At its end, where tokens end; in the question, if that holds it."""
-    tokenizer = byte_level()
-    context = "the cat sat on the mat; The Cat Sat On The Mat."
-    prompts = build_prompts(tokenizer, "{context}\n{question}")
-    cut = prompts.cut_context(ask(context=context), 3)
-    assert context.startswith(cut["context"])
-    assert len(tokenizer(cut["context"], add_special_tokens=False)["input_ids"]) == 3
-    whole = ask(context="the")
-    assert prompts.cut_context(whole, 3) is whole
-    held = ask(f"Sum up: {context} Now.", context=context)
-    shorter = build_prompts(tokenizer, "{question}").cut_context(held, 3)
-    assert shorter["question"] == f"Sum up: {cut['context']} Now."
-
-
-def test_a_context_that_cannot_be_cut_is_named_and_not_counted():
-    """Where the question has it in other words, or not at all, the prompt stays as it is."""
-    context = "the cat sat on the mat"
-    prompts = build_prompts(byte_level(), "{question}", max_context_tokens=2)
-    held = ask(f"Sum up: {context}", context=context)
-    spaced = ask("Sum up: the  cat sat on the mat", context=context) | {"question_id": "s"}
-    encoded = encode_questions([held, spaced, ask(context="the")], prompts)
-    questions = [one.question for one in encoded.questions]
-    assert encoded.n_cut == 1
-    assert len(questions[0]["question"]) < len(held["question"])
-    assert questions[1:] == [spaced, ask(context="the")]
-    assert encoded.whole.messages == [
-        "question 's': expected the context word for word in the question, or {context} in the "
-        "prompt template, found neither"
-    ]
-
-
 def test_a_record_with_an_empty_context_is_named_with_a_cure(tmp_path):
     """A template with {context} has nothing to say of it; the others are encoded."""
     path = tmp_path / "q.jsonl"
@@ -337,7 +305,7 @@ def test_what_the_model_cannot_take_is_left_out_and_named():
     fine = give("the cat")
     questions = [fine, give("the cat " * 30), give("\u200d")]
     questions = [q | {"trace_id": f"t{i}"} for i, q in enumerate(questions)]
-    fitting, skipped, _, _ = encode_questions(questions, build_prompts(tokenizer, n=40))
+    fitting, skipped = encode_questions(questions, build_prompts(tokenizer, n=40))
     assert [one.trace_id for one in fitting] == ["t0"]
     long = skipped.messages[0]
     assert long == (
@@ -384,8 +352,6 @@ def test_a_tokenizer_without_offsets_is_refused():
     )
     with pytest.raises(PromptError, match="expected a fast one, which knows the characters"):
         prompts.encode(give("the"))
-    with pytest.raises(ValueError, match="expected a fast one"):
-        prompts.cut_context(ask(context="the"), 1)
 
 
 def test_a_source_takes_responses_to_all_or_to_none():
@@ -597,22 +563,15 @@ def test_the_same_questions_can_be_asked(extract, ragtruth):
     assert row["context_len"] > 0
 
 
-def test_prompt_options_of_the_command(extract, capsys):
-    """Fields, contexts that are cut, examples and a system's message."""
+def test_prompt_options_of_the_command(extract):
+    """Fields, examples and a system's message."""
     write_lines("q.jsonl", ask(context=CONTEXT, topic="cat"))
     write_lines("shots.jsonl", ask("the?", answers=["mat"], context="the", topic="t"))
     template = r"{context}\n{topic}: {question}"
     arguments = ["--prompt-template", template, "--few-shot", "shots.jsonl", "--columns", "tokens"]
-    assert extract("t.zarr", "q.jsonl", *arguments, "--max-context-tokens", "1") == 0
-    assert "1 context was cut to 1 tokens" in capsys.readouterr().out
-    whole = ["--prompt-template", "{question}?", "--max-context-tokens", "1"]
-    assert extract("w.zarr", "q.jsonl", *whole, "--columns", "tokens") == 0
-    out = capsys.readouterr().out
-    assert "1 context could not be cut and stayed whole\nquestion 'q': expected the context" in out
-    assert "cut to" not in out
+    assert extract("t.zarr", "q.jsonl", *arguments) == 0
     provenance = TraceStore.open("t.zarr").provenance
     assert provenance["prompt_template"] == "the\nt: the? mat\n\n{context}\n{topic}: {question}"
-    assert provenance["max_context_tokens"] == 1
     text = byte_level().decode(TraceStore.open("t.zarr")[0]["tokens"].tolist())
     assert text.startswith("<s>the\nt: the? mat\n\n")
     assert extract("c.zarr", "q.jsonl", "--chat-template", "--system", "Be short.") == 0
@@ -659,7 +618,6 @@ def test_a_missing_token_of_the_beginning_is_warned_of(extract, model_dir, capsy
         (["--few-shot", "none"], "none: expected a file of questions, found No such file"),
         (["--few-shot", "q.jsonl"], "few_shot: question 'q': expected an answer, found none"),
         (["--num-samples", "2"], "because the answers are given, found beams or samples"),
-        (["--max-context-tokens", "0"], "expected a positive integer, found '0'"),
     ],
 )
 def test_mistakes_are_one_line_and_status_two(extract, model_dir, capsys, arguments, message):
