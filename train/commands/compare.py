@@ -5,7 +5,6 @@ Only --output is written.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 
 from store.cli.arguments import path
 from train.config import Parser
@@ -22,8 +21,7 @@ Rows are joined by trace id; those that are in the test split of every run count
 same detector or baseline in two runs, and the best detector of two runs, chosen on validation.
 Scores that rank the rows in the same way are not tested against each other, nor is such a pair
 tested twice. Where a run trained a detector several times, its AUROC is the mean of theirs.
-Of runs with --splits the first split is compared; where all have the same splits, their mean
-differences over all of them as well. DIR/split-SEED is the run of another split.
+Of runs with --splits the first split is compared; DIR/split-SEED is the run of another one.
 """
 SUFFIXES = (".md",)
 
@@ -53,23 +51,14 @@ def main(argv: Sequence[str]) -> None:
     options = build_parser().parse_args(argv)
     check_output(options.output, SUFFIXES)
     from train.commands.comparison import print_comparison, write_comparison
-    from train.commands.side_by_side import (
-        compare_across_splits,
-        compare_runs,
-        name_runs,
-        read_splits_of,
-    )
+    from train.commands.side_by_side import compare_runs, name_runs
     from train.records import json_text
     from train.report.console import OutputConsole
     from train.run.results import read_run
 
     names = name_runs(options.runs)
     read = [read_run(directory) for directory in options.runs]
-    runs = dict(zip(names, read, strict=True))
-    comparison = compare_runs(runs)
-    splits = read_splits_of(runs)
-    if splits:
-        comparison = replace(comparison, over_splits=compare_across_splits(splits))
+    comparison = compare_runs(dict(zip(names, read, strict=True)))
     if options.output is not None:
         write_comparison(options.output, comparison)
     if options.json:

@@ -25,16 +25,11 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def build_tables(comparison: Comparison) -> dict[str, Table]:
-    """Title -> table: AUROCs, without a title, paired tests, and means over several splits."""
+    """Title -> table: AUROCs, without a title, and paired tests."""
     tables = {"": build_areas(comparison)}
     if comparison.comparisons:
         header = ("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm")
         tables["paired tests of AUROC"] = build_tests(header, comparison.comparisons)
-    if comparison.over_splits:
-        n_splits = len(comparison.over_splits[0].differences or ())
-        header = ("runs", "of", "mean difference [95%]", "in the splits", "p", "Holm")
-        title = f"mean differences of AUROC over {n_splits} splits"
-        tables[title] = build_tests(header, comparison.over_splits)
     return tables
 
 

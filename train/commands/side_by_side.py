@@ -4,8 +4,8 @@ Rows are joined by trace id, and count only where they are in the test split of 
 is trained.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -17,11 +17,10 @@ from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.intervals import auroc_interval
 from train.evaluate.metrics import mean_auroc, ranking
-from train.evaluate.over_splits import mean_differences, mean_entries
 from train.evaluate.paired_tests import compare_pairs
 from train.evaluate.results import PairedTest
 from train.report.numbers import clean_text
-from train.run.results import FinishedRun, read_run
+from train.run.results import FinishedRun
 
 __all__ = [
     "Common",
@@ -29,11 +28,9 @@ __all__ = [
     "Key",
     "Runs",
     "choose_pairs",
-    "compare_across_splits",
     "compare_runs",
     "find_common",
     "name_runs",
-    "read_splits_of",
 ]
 
 Runs = dict[str, FinishedRun]  # by name
@@ -87,8 +84,6 @@ class Comparison:
     left_out_trained: int
     runs: dict[str, ComparedRun]  # by name
     comparisons: list[PairedTest[Key]]  # as `compare_models` returns them
-    # over several splits that all runs have; everything else is of the first split
-    over_splits: list[PairedTest[Key]] = field(default_factory=list)
 
 
 def name_runs(directories: list[Path]) -> list[str]:
@@ -245,55 +240,3 @@ def check_not_trained(name: str, frame: Frame[str], questions: Texts) -> None:
             f"{name}: expected the questions of the common test traces to be new to every run, "
             f"found trace {trace_id!r} of question {question!r} in its train split; train again"
         )
-
-
-def read_splits_of(runs: Runs) -> list[Runs]:
-    """The runs of each split, the first included; [] unless all have the same ones, and two.
-
-    The further splits of a run are in directories of its own. Where one is gone, as where only the
-    files of the first split were copied, there is nothing to compare.
-    """
-    first, *others = [run.results.split_seeds for run in runs.values()]
-    further = [
-        {name: run.directory / f"split-{seed}" for name, run in runs.items()} for seed in first[1:]
-    ]
-    has_all = all(path.is_dir() for paths in further for path in paths.values())
-    if not further or any(other != first for other in others) or not has_all:
-        return []
-    return [runs, *({name: read_run(path) for name, path in paths.items()} for paths in further)]
-
-
-def compare_across_splits(splits: Sequence[Runs]) -> list[PairedTest[Key]]:
-    """The mean difference of each pair of scores over the splits, with Holm's correction.
-
-    The test is that of a run's own table, `corrected_t_test`. Of the runs the one with the fewest
-    training rows says how many the splits share. The best of a run is that of the mean AUROC on
-    validation.
-
-    There are at least two splits, as `read_splits_of` has them, with runs by name. Raises DataError
-    as `compare_runs` does, of any split.
-    """
-    commons = [find_common(runs) for runs in splits]
-    best = {name: best_over_splits([runs[name] for runs in splits]) for name in splits[0]}
-    pairs = {
-        pair: what
-        for pair, what in choose_pairs(best, commons[0]).items()
-        if all(key in common.frame.scores for common in commons for key in pair)
-    }
-    n_test = sum(len(common.frame) for common in commons)
-    n_train = min(sum(len(runs[name].ids_in("train")) for runs in splits) for name in splits[0])
-    differences = {
-        (a, b): [common.auroc(a) - common.auroc(b) for common in commons] for a, b in pairs
-    }
-    tests = mean_differences(differences, n_test / n_train)
-    return [replace(test, what=pairs[test.a, test.b]) for test in tests]
-
-
-def best_over_splits(runs: Sequence[FinishedRun]) -> str:
-    """The best of the mean AUROC on validation, of what all splits of a run have."""
-    first = runs[0].results
-    models, baselines = (
-        mean_entries([getattr(run.results, group) for run in runs], ratio=0.0)
-        for group in ("models", "baselines")
-    )
-    return replace(first, models=models, baselines=baselines).best

@@ -5,7 +5,7 @@ differences.
 """
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -28,13 +28,10 @@ from train.evaluate.results import (
 __all__ = [
     "ResampledTest",
     "corrected_t_test",
-    "mean_differences",
-    "mean_entries",
     "summarise_splits",
 ]
 
 OF_ONE_SCORE = dict.fromkeys(("threshold", "temperature", "risk_threshold"))
-Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
@@ -210,21 +207,8 @@ def compare_over_splits(
     }
     controls = [name for name, entry in entries.items() if entry.control]
     half_an_answer = 0.5 / max(1, sum(run.split.test.fewest for run in runs))
-    return mean_differences(differences, ratio, controls, half_an_answer)
-
-
-def mean_differences(
-    differences: dict[tuple[Key, Key], list[float]],
-    ratio: float,
-    controls: Collection[Key] = (),
-    least_error: float = 0.0,
-) -> list[PairedTest[Key]]:
-    """The corrected test of each pair's differences over the splits, with Holm's correction.
-
-    The intervals have an error of which `least_error` is a part.
-    """
     tests = {pair: corrected_t_test(found, ratio) for pair, found in differences.items()}
-    errors = {pair: math.hypot(test.error, least_error) for pair, test in tests.items()}
+    errors = {pair: math.hypot(test.error, half_an_answer) for pair, test in tests.items()}
     p_holm = holm_of_rivals({pair: test.p for pair, test in tests.items()}, controls)
     return [
         PairedTest(

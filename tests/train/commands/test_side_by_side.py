@@ -1,21 +1,16 @@
-"""Runs side by side: the numbers are those of the metrics and the paired tests on the common
-rows; and the mean difference over several splits, tested as a run's own table is."""
+"""Runs side by side: the numbers are those of the metrics and the tests on the common rows."""
 
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from runs import LABELS, SPLITS, N, make_results, make_run, paired_bootstrap
+from runs import LABELS, SPLITS, N, make_run, paired_bootstrap
 from small import complaint
 
-from train.commands import side_by_side
 from train.commands.side_by_side import compare_runs, find_common, name_runs
 from train.errors import DataError
 from train.evaluate.intervals import auroc_interval
 from train.evaluate.metrics import auroc
-from train.evaluate.over_splits import corrected_t_test
 from train.evaluate.paired_tests import delong_test, holm
 
 BASELINES = ("length", "entropy", "logreg")
@@ -161,57 +156,3 @@ def test_one_hypothesis_is_tested_once():
     assert [one.a[1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
     runs["b"].frame.scores["logprob"] = runs["a"].frame.scores["logprob"] ** 3
     assert [one.a[1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]
-
-
-TESTED = [np.roll(SPLITS, shift) for shift in (0, 40, 80)]  # each row is tested once
-
-
-@pytest.fixture
-def splits():
-    """Two runs of three splits, with a detector and a baseline each; `y` is in two splits only."""
-    return [
-        {
-            "a": make_run({"x": i, "base": i + 10, "y": i}, "x", tested, baselines=["base"]),
-            "b": make_run({"z": i + 20, "base": i + 30} | ({"y": 3} if i else {}), "z", tested),
-        }
-        for i, tested in enumerate(TESTED)
-    ]
-
-
-def test_differences_are_those_of_each_split(splits):
-    """Of the best of each run, and of what has one name in all splits of both."""
-    found = side_by_side.compare_across_splits(splits)
-    assert [(one.what, one.a, one.b) for one in found] == [
-        ("best", ("a", "x"), ("b", "z")),
-        ("same", ("a", "base"), ("b", "base")),
-    ]
-    p_values = {}
-    for number, one in enumerate(found):
-        (_, a), (_, b) = one.a, one.b
-        expected = []
-        for runs, tested in zip(splits, TESTED, strict=True):
-            scores = runs["a"].frame.scores[a], runs["b"].frame.scores[b]
-            is_test = tested == "test"
-            areas = [auroc(LABELS[is_test], one[0, is_test]) for one in scores]
-            expected.append(areas[0] - areas[1])
-        assert one.differences == expected
-        test = corrected_t_test(expected, 1.0)  # as many rows in test as in train
-        assert (one.difference, one.ci, one.p) == (test.mean, test.ci, test.p)
-        p_values[number] = test.p
-    assert [one.p_holm for one in found] == list(holm(p_values).values())
-
-
-def test_runs_of_other_splits_are_not_averaged(splits, tmp_path):
-    """Nor runs of one split, nor those whose other splits are not there."""
-    one = splits[0]["a"]
-
-    def of_splits(seeds):
-        summary = SimpleNamespace(seeds=seeds)
-        return replace(one, results=make_results(splits=summary), directory=tmp_path)
-
-    several = of_splits([0, 1, 2])
-    assert side_by_side.read_splits_of({"a": one, "b": one}) == []
-    assert side_by_side.read_splits_of({"a": several, "b": several}) == []
-    for seed in (1, 2):
-        (tmp_path / f"split-{seed}").mkdir()
-    assert side_by_side.read_splits_of({"a": several, "b": of_splits([0, 1])}) == []
