@@ -1,20 +1,15 @@
-"""The command `python -m train compare DIR...`: finished runs compared on their common rows.
-
-Only --output is written.
-"""
+"""The command `python -m train compare DIR...`: finished runs compared on their common rows."""
 
 import argparse
 from collections.abc import Sequence
 
 from store.cli.arguments import path
 from train.config import Parser
-from train.files import check_output
 
 __all__ = ["build_parser", "main"]
 
 EXAMPLES = """examples:
   python -m train compare runs/dense runs/sparse
-  python -m train compare runs/* --output comparison.md
   python -m train compare runs/a runs/b --json            everything, for a program
 
 Rows are joined by trace id; those that are in the test split of every run count. Tested are the
@@ -23,7 +18,6 @@ Scores that rank the rows in the same way are not tested against each other, nor
 tested twice. Where a run trained a detector several times, its AUROC is the mean of theirs.
 Of runs with --splits the first split is compared; DIR/split-SEED is the run of another one.
 """
-SUFFIXES = (".md",)
 
 # Nothing above imports torch, and nothing below does before the arguments are known to be good: it
 # takes seconds.
@@ -40,17 +34,14 @@ def build_parser() -> argparse.ArgumentParser:
         type=path,
         help="directory of a run: --output-dir of train",
     )
-    text = "also write the tables to FILE.md (Markdown)"
-    add("--output", metavar="FILE", type=path, help=text)
     add("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 
 def main(argv: Sequence[str]) -> None:
-    """Read, compare, write and print; mistakes of the user are TrainErrors."""
+    """Read, compare and print; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
-    check_output(options.output, SUFFIXES)
-    from train.commands.comparison import print_comparison, write_comparison
+    from train.commands.comparison import print_comparison
     from train.commands.side_by_side import compare_runs, name_runs
     from train.records import json_text
     from train.report.console import OutputConsole
@@ -59,8 +50,6 @@ def main(argv: Sequence[str]) -> None:
     names = name_runs(options.runs)
     read = [read_run(directory) for directory in options.runs]
     comparison = compare_runs(dict(zip(names, read, strict=True)))
-    if options.output is not None:
-        write_comparison(options.output, comparison)
     if options.json:
         print(json_text(comparison))
     else:

@@ -1,19 +1,17 @@
-"""A comparison of runs as tables: on the terminal and in Markdown."""
+"""A comparison of runs as tables on the terminal."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
 from train.commands.side_by_side import Comparison, Key
 from train.evaluate.results import PairedTest
-from train.files import write_text
 from train.report.console import print_line, print_table
 from train.report.numbers import clean_text, short, with_interval
-from train.report.render import Section, Table, in_words, render_markdown
+from train.report.render import Table, in_words
 from train.report.tables import comparison_cells
 
-__all__ = ["build_areas", "print_comparison", "write_comparison"]
+__all__ = ["build_areas", "print_comparison"]
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -62,15 +60,3 @@ def name_pair(test: PairedTest[Key]) -> tuple[str, str]:
     names = a if a == b else f"{a} - {b}"
     star = " *" if test.what == "best" else ""
     return clean_text(f"{a_run} - {b_run}"), clean_text(names + star)
-
-
-def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write the comparison as Markdown."""
-    tables = build_tables(comparison)
-    sections = [Section("", f"{in_words('compared_rows', comparison)}.", [tables.pop("")])]
-    for title, table in tables.items():
-        sections.append(Section(title[0].upper() + title[1:], tables=[table]))
-    sections += [
-        Section("", f"{note}.") for note in in_words("comparison_notes", comparison).splitlines()
-    ]
-    write_text(path, render_markdown("Runs side by side", sections, ""))

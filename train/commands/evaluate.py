@@ -33,7 +33,7 @@ id, or of the same text but for case, white space and punctuation.
 Exit status 1: a store could not be judged, for example because it has one class only; 2: a
 mistake, and nothing is written.
 """
-SUFFIXES = (".html", ".md", ".json")
+SUFFIXES = (".html",)
 
 # Nothing above imports torch, and nothing below does before the arguments are known to be good: it
 # takes seconds.
@@ -49,16 +49,11 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     text = "stores of labelled traces"
     add("--store", type=path, nargs="+", required=True, metavar="STORE", help=text)
-    text = "also write the tables to FILE.html or FILE.md, or everything to FILE.json"
+    text = "also write the tables and the heat map to FILE.html"
     add("--output", type=path, metavar="FILE", help=text)
     add("--json", action="store_true", help="print JSON instead of tables")
     text = "also judge traces of questions that the run was trained or tuned on"
     add("--keep-trained-questions", action="store_true", help=text)
-    text = (
-        "question ids that a run and another store have in common are equal by chance, such as row "
-        "numbers: leave nothing out for them, but of a store that the run was trained on"
-    )
-    add("--unrelated-ids", action="store_true", help=text)
     methods = "all that the run has; with --matrix the detectors and probes that all runs have"
     add_scoring_options(parser, methods, "test on")
     return parser
@@ -88,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
         for name, directory in zip(names, directories, strict=True)
     }
     stores = dict(zip(name_runs(options.store), options.store, strict=True))
-    rules = Rules(options.force, options.keep_trained_questions, options.unrelated_ids)
+    rules = Rules(options.force, options.keep_trained_questions)
     with store_errors():
         evaluation = evaluate_runs(runs, stores, rules)
     if options.output is not None:

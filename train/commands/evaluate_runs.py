@@ -170,8 +170,6 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     remarks += of_labels
     asked = read_questions(store, config)
     is_own = results.store.uuid == store.uuid
-    if store.uuid in results.store.uuids:  # ids of one of the run's stores are no coincidence
-        rules = replace(rules, unrelated_ids=False)
     remarks += [] if is_own else [*asked.remarks(), *run.asked.remarks_on_texts(asked)]
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
@@ -284,8 +282,6 @@ class Rules:
 
     force: bool = False  # also test on traces of another model, other layers or other prompts
     keep_trained: bool = False  # judge questions of the run's train or validation split, too
-    # equal question ids of a run and of another store are a coincidence, and say nothing
-    unrelated_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -316,8 +312,7 @@ def choose_rows(
 ) -> Rows:
     """The labelled rows of a store whose questions a run was neither trained nor tuned on. Pure.
 
-    Of the run's own store they are of its test split. Questions are known by id and by text, of the
-    run's own store and of others; of others by text alone if the rules say so.
+    Of the run's own store they are of its test split. Questions are known by id and by text.
 
     `trace_ids`, `asked` and `labels`, int64, -1 where unlabelled, are of all rows of the store, and
     `is_own` says whether the run was trained on it.
@@ -328,8 +323,6 @@ def choose_rows(
     label_by_id = dict(zip(run.trace_ids, run.labels, strict=True))
     then = np.array([label_by_id.get(one, UNLABELLED) for one in trace_ids], dtype=np.int64)
     is_tested = is_labelled & (own_split == ("test" if is_own else ""))
-    if rules.unrelated_ids and not is_own:
-        trained = trained._replace(by_id={})
     is_known = is_tested & is_trained(trained.find_splits(asked))
     return Rows(
         rows=np.flatnonzero(is_tested & (rules.keep_trained | ~is_known)),

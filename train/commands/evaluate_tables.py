@@ -1,15 +1,13 @@
-"""An evaluation of runs on stores, for readers: on the terminal, as Markdown and as HTML."""
+"""An evaluation of runs on stores, for readers: on the terminal and as HTML."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from rich.console import Console
 
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
 from train.evaluate.results import Metrics
-from train.files import make_directory, replace_file, write_text
-from train.records import json_text
+from train.files import write_text
 from train.report.console import print_line, print_table
 from train.report.heat_map import Cell, draw_heat_maps
 from train.report.numbers import clean_text, short, with_interval
@@ -19,8 +17,6 @@ from train.report.render import (
     Table,
     in_words,
     render_html,
-    render_markdown,
-    save_figure,
     sentence,
 )
 from train.report.tables import CALIBRATION, GUARANTEE, METRICS, RATES, build_numbers
@@ -126,29 +122,9 @@ def store_headers(evaluation: Evaluation) -> list[str]:
 
 
 def write_evaluation(path: Path, evaluation: Evaluation, *, is_matrix: bool) -> None:
-    """Write HTML, Markdown or JSON, by the ending of the file's name.
-
-    The pictures of Markdown are in a folder beside it, NAME-figures.
-    """
-    if path.suffix == ".json":
-        text = json_text(evaluation) + "\n"
-    else:
-        title = "Trained on one store, tested on others"
-        sections = list(build_sections(evaluation, is_matrix=is_matrix))
-        if path.suffix == ".html":
-            text = render_html(title, sections)
-        else:
-            folder = path.with_name(f"{path.stem}-figures")
-            write_pictures(sections, folder)
-            text = render_markdown(title, sections, quote(folder.name))
-    write_text(path, text)
-
-
-def write_pictures(sections: Sequence[Section], folder: Path) -> None:
-    for picture in filter(None, [section.picture for section in sections]):
-        make_directory(folder)
-        with replace_file(folder / f"{picture.name}.png") as temporary:
-            save_figure(picture.figure, temporary, "png")
+    """Write a page with the tables and the heat map."""
+    sections = list(build_sections(evaluation, is_matrix=is_matrix))
+    write_text(path, render_html("Trained on one store, tested on others", sections))
 
 
 def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Section]:

@@ -292,7 +292,7 @@ def test_mistakes_of_a_command_line_take_no_seconds():
     code = (
         "import sys\n"
         "from train.commands.main import main\n"
-        "for argv in (['compare', 'x', '--output', 'x.pdf'], ['--models=lstm_sol'],\n"
+        "for argv in (['compare', 'x', '--flag'], ['--models=lstm_sol'],\n"
         "             ['--on-top-of=logreg_bst'],\n"
         "             ['evaluate', '--run', 'x', '--store', 'x', '--output', 'x.pdf']):\n"
         "    assert main(argv) == 2\n"

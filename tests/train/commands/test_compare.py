@@ -1,4 +1,4 @@
-"""The command `python -m train compare`: tables, files, and one line for every mistake."""
+"""The command `python -m train compare`: tables, and one line for every mistake."""
 
 import json
 
@@ -57,22 +57,11 @@ def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
     assert found["left_out"] == len(tested[0] ^ tested[1])
 
 
-def test_output_files(run_dirs, capsys, tmp_path):
-    """Markdown has both tables."""
-    argv = ["compare", run_dirs / "a", run_dirs / "b", "--output", tmp_path / "x.md"]
-    assert call(capsys, *argv)[0] == 0
-    text = (tmp_path / "x.md").read_text()
-    assert "| a | lstm_solo \\* | " in text
-    assert "| a - b | lstm_solo \\* | " in text
-
-
 @pytest.mark.parametrize(
     "argv, message",
     [
         ([], "DIR"),
         (["nowhere"], "nowhere/results.json: expected a file of a finished run"),
-        (["a", "--output", "x.csv"], "expected a file that ends in .md, found 'x.csv'"),
-        (["a", "--output", "no/where.md"], "--output: 'no/where.md' cannot be written"),
         (["a", "--flag"], "--flag"),
     ],
 )

@@ -60,19 +60,12 @@ def test_a_text_is_known_under_any_id():
     texts = [f"text of q{i // 2}" if i % 2 else f"another {i}" for i in range(N)]
     found = choose(questions=OTHERS, texts=texts)
     assert found.rows.tolist() == TESTED
-    assert choose(questions=OTHERS, texts=texts, unrelated_ids=True).rows.tolist() == TESTED
 
 
 def test_an_id_alone_is_not_a_trace():
     """The same trace id under another question is another trace."""
     found = choose(questions=OTHERS)
     assert (len(found.rows), found.n_seen, found.n_trained) == (N, 0, 0)
-
-
-def test_ids_that_are_equal_by_chance_say_nothing():
-    """But in the run's own store."""
-    assert len(choose(unrelated_ids=True).rows) == N
-    assert choose(is_own=True, unrelated_ids=True).rows.tolist() == TESTED
 
 
 @pytest.mark.parametrize("is_own", [True, False])

@@ -75,9 +75,9 @@ def test_named_again_it_scores_and_is_judged(run_dir, store_path, file, capsys):
     status, out, (_, line) = call(capsys, "predict", *argv, models)
     assert (status, "of questions that the run was trained" in line) == (0, True)
     assert "trace_id,split,my_detector,state_norm" in out
-    status, out, _ = call(capsys, "evaluate", *argv, models, "--output", file.parent / "a.json")
+    status, out, _ = call(capsys, "evaluate", *argv, models, "--json")
     assert status == 0
-    (judged,) = json.loads((file.parent / "a.json").read_text())["results"]
+    (judged,) = json.loads(out[out.index("{") :])["results"]
     results = json.loads((run_dir / "results.json").read_text())
     for name, entry in results["models"].items():
         assert judged["metrics"][name]["auroc"] == pytest.approx(entry["test"]["auroc"])

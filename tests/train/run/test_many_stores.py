@@ -89,24 +89,6 @@ def test_several_stores_give_the_results_of_one(parts, source, tmp_path, capsys)
     assert "squad" in out
 
 
-def test_ids_of_one_of_several_stores_are_never_unrelated(source, tmp_path, capsys):
-    """Of its own traces only those of the test split are a test, also where ids have prefixes."""
-
-    def ask_another(row):
-        return {"question_id": f"other {row['question_id']}"}
-
-    first = copy(tmp_path / "first.zarr", source, range(121))
-    stores = [first, copy(tmp_path / "second.zarr", source, range(80, 200), ask_another)]
-    train_on(stores, tmp_path / "run")
-    lines = read_csv((tmp_path / "run" / "scores.csv").read_text()).items()
-    argv = ["evaluate", "--run", tmp_path / "run", "--json", "--force-cpu", "--unrelated-ids"]
-    for path in stores:
-        _, out, _ = call(capsys, *argv, "--store", path)
-        (found,) = json.loads(out)["results"]
-        own = [line["split"] for trace, line in lines if trace.startswith(f"{path.stem}/")]
-        assert found["rows"] == own.count("test") < len(own)
-
-
 def test_a_run_resumes_on_the_same_stores_only(parts, tmp_path, capsys):
     train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4")
     assert train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4", "--resume")
