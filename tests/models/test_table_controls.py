@@ -1,7 +1,6 @@
 """The controls that read several columns: what they encode, what they find, what they do not."""
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,81 +108,6 @@ def draw_fields(labels, rng):
     strict = np.where(rng.random(N) < 0.9, labels, 1 - labels)
     names = np.where(strict, "eve", rng.choice(["ann", "bob"], N))
     return table(annotator=objects(names), hops=rng.integers(0, 4, N))
-
-
-def fit_fields(told_by_grader=0.9, told_by_model=0.5, *, named=(), words=(0, 1)):
-    """The control where a grader and a model's name tell so many of the labels."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, N)
-    graded, by_model = (
-        np.where(rng.random(N) < told, labels, 1 - labels)
-        for told in (told_by_grader, told_by_model)
-    )
-    rows = table(
-        grader=np.where(np.arange(N) % 9 == 0, -1, graded)
-        if words == (0, 1)
-        else objects(words[one] for one in graded),
-        model=objects(("large", "small")[one] for one in by_model),
-        hops=rng.integers(0, 4, N),
-    )
-    control = replace(METADATA, named=frozenset(named))
-    return control.fit(rows[TRAIN], labels[TRAIN], rows[VAL], labels[VAL])
-
-
-@pytest.mark.parametrize("words", [(0, 1), ("yes", "no"), ("False", "True"), ("N", "Y")])
-def test_a_field_that_looks_like_a_label_is_not_read(words):
-    """Not even where it says the opposite; -1 and an empty text are of no trace."""
-    fitted = fit_fields(words=words)
-    assert list(fitted.alone) == sorted(fitted.alone, key=lambda name: -fitted.alone[name])
-    assert fitted.alone.keys() == {"model", "hops"}
-    same = 0.1 if words == ("yes", "no") else 0.9
-    assert fitted.like_labels == {"grader": pytest.approx(same, abs=0.03)}
-    assert "grader" not in fitted.encoding.categories
-    named = fit_fields(words=words, named=["grader"])
-    assert named.alone["grader"] > 0.85
-    assert not named.like_labels
-
-
-def test_a_field_of_two_values_that_tells_as_others_do_is_none():
-    """Such as whether a question has an answer, where data sets differ in that."""
-    assert not fit_fields(told_by_grader=0.7).like_labels
-    assert not fit_fields(told_by_grader=0.9, told_by_model=0.9).like_labels
-
-
-def test_a_grader_with_further_words_hides_no_other():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, N)
-    rows = table(
-        one=np.where(rng.random(N) < 0.9, labels, 1 - labels),
-        other=np.where(rng.random(N) < 0.1, "maybe", objects(("no", "yes")[i] for i in labels)),
-    )
-    fitted = METADATA.fit(rows[TRAIN], labels[TRAIN], rows[VAL], labels[VAL])
-    assert list(fitted.like_labels) == ["one"]
-
-
-def test_a_grader_on_a_scale_hides_no_other():
-    """It is read, as any number is: the report says how much it tells."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, N)
-    rows = table(
-        one=np.where(rng.random(N) < 0.95, labels, 1 - labels),
-        level=np.clip(np.round(2 + 2 * labels + rng.normal(0, 0.7, N)), 1, 5).astype(int),
-    )
-    fitted = METADATA.fit(rows[TRAIN], labels[TRAIN], rows[VAL], labels[VAL])
-    assert fitted.alone["level"] > 0.95
-    assert list(fitted.like_labels) == ["one"]
-
-
-def test_one_field_that_tells_by_chance_hides_no_grader():
-    """Of six rows of validation any field may rank all."""
-    rng = np.random.default_rng(0)
-    labels, val_labels = rng.integers(0, 2, 300), np.array([0, 0, 0, 1, 1, 1])
-    models = np.where(rng.random(300) < 0.7, labels, 1 - labels)
-    train = table(grader=labels, model=objects(map(str, models)))
-    val = table(grader=val_labels, model=objects(map(str, val_labels)))
-    fitted = METADATA.fit(train, labels, val, val_labels)
-    assert fitted.alone == {"model": 1}
-    assert fitted.like_labels == {"grader": 1}
 
 
 CASES = [(ANSWER_CONTEXT, draw_texts), (METADATA, draw_fields)]

@@ -40,8 +40,8 @@ OF_ANSWER = re.compile(
 )
 
 
-def metadata_columns(store: TraceStore, config: Config) -> dict[str, bool]:
-    """Field that is read -> whether --fields names it, in the order of the store.
+def metadata_columns(store: TraceStore, config: Config) -> list[str]:
+    """The fields that are read, in the order of the store.
 
     What the store lacks is no field of it: it may be another than was trained on.
     """
@@ -49,7 +49,7 @@ def metadata_columns(store: TraceStore, config: Config) -> dict[str, bool]:
     wanted = names_in(config.fields)
     lacking = [name for one in wanted or () if (name := one.removeprefix("-")) not in (ALL, NONE)]
     chosen = choose_fields([*present, *lacking], [*read_by_default(store, config)], wanted)
-    return {name: chosen[name] for name in present if name in chosen}
+    return [name for name in present if name in chosen]
 
 
 def check_fields(store: TraceStore, config: Config) -> None:

@@ -50,9 +50,7 @@ def reader_of(name: str, data: TrainingData) -> Any:
     """
     reader = find(name)
     if isinstance(reader, FieldProbe):
-        chosen = metadata_columns(data.store, data.config)
-        named = frozenset(name for name, is_named in chosen.items() if is_named)
-        return replace(reader, columns=tuple(chosen), named=named)
+        return replace(reader, columns=tuple(metadata_columns(data.store, data.config)))
     return choose_reader(reader, lambda columns: missing_columns(data, columns))
 
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.metadata import read_grades
 from store import TraceStore
 from store.errors import closest
 from store.labels.rule import UNLABELLED, label_scores
@@ -48,6 +47,10 @@ Texts = NDArray[np.object_]
 BY_QUESTION = "question_id"
 KEYS = ("trace_id", "question_id")
 N_SHOWN = 10  # values that a message names
+# labels of a second grader
+YES = ("1", "true", "yes", "y", "pass", "right", "correct")
+NO = ("0", "false", "no", "n", "fail", "wrong", "incorrect")
+NO_GRADE = ("", "nan", "-1")
 SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 
 
@@ -376,6 +379,13 @@ def read_second_labels(
             f"column {column!r}, found {found}; choose another column"
         )
     return np.where(np.isnan(grades), UNLABELLED, grades).astype(np.int64)
+
+
+def read_grades(values: NDArray) -> tuple[NDArray[np.float64], NDArray]:
+    """1 for yes, 0 for no and NaN for anything else, (n,); and those values that say another."""
+    words = [str(one).lower().removesuffix(".0") for one in values.tolist()]
+    grades = np.array([1.0 if one in YES else 0.0 if one in NO else np.nan for one in words])
+    return grades, values[np.isnan(grades) & ~np.isin(words, NO_GRADE)]
 
 
 def hold_out_value(

@@ -122,7 +122,6 @@ def mean_entry(entries: Sequence[Entry], ratio: float) -> Entry:
         test=test,
         control=entries[0].control,
         fields=mean_by_name([entry.fields for entry in entries]),
-        like_labels=mean_by_name([entry.like_labels for entry in entries]),
         **vars(costs),
     )
 

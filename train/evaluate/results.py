@@ -224,10 +224,8 @@ class Facts(Costs):
     layers: list[int] | None = None
     layer_val_auroc: list[float | None] | None = None
     control: bool = False
-    # of the control of fields: field -> AUROC of it alone on validation, best first; field that it
-    # does not read, as it looks like a label -> share of train and validation where both agree
+    # of the control of fields: field -> AUROC of it alone on validation, best first
     fields: dict[str, float] | None = None
-    like_labels: dict[str, float] | None = None
 
     @property
     def costs(self) -> Costs:

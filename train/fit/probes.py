@@ -109,7 +109,7 @@ def describe_fit(
     if len(fitted.weight) > 1:
         facts.C = fitted.strength
     if isinstance(fitted, FittedFields):
-        facts.fields, facts.like_labels = fitted.alone, fitted.like_labels or None
+        facts.fields = fitted.alone
     if not isinstance(probe, Probe) or not isinstance(fitted, FittedProbe):
         return facts
     # replaced by the mean over train

@@ -330,13 +330,12 @@ def build_tokens(results: Results) -> Table | None:
 
 def build_fields(results: Results) -> Table | None:
     """The fields of the control that reads them; None where there is none."""
-    found = [entry for entry in results.entries.values() if entry.fields or entry.like_labels]
     rows = [
-        *((name, short(area)) for one in found for name, area in (one.fields or {}).items()),
-        *((name, "not read") for one in found for name in one.like_labels or {}),
+        (clean_text(name), short(area))
+        for entry in results.entries.values()
+        for name, area in (entry.fields or {}).items()
     ]
-    cleaned = [(clean_text(name), cell) for name, cell in rows]
-    return Table(("field", "AUROC by itself"), cleaned) if rows else None
+    return Table(("field", "AUROC by itself"), rows) if rows else None
 
 
 def build_costs(results: Results) -> Table:

@@ -119,39 +119,11 @@ def test_an_opposite_second_label_is_said_and_turned(tmp_path):
     def opposite(i, label):
         return graded(i, label) | {"reader": ("yes", "no")[label]}
 
-    store, out = build(tmp_path, opposite), tmp_path / "run"
-    control = train(store, out, FEW)["baselines"]["metadata"]
-    assert control["like_labels"]["reader"] < 0.07
-    assert "labels of a second grader, the opposite of the label on 9" in read_report(out)
-    out = tmp_path / "second"
+    store, out = build(tmp_path, opposite), tmp_path / "second"
     noise = train(store, out, FEW, "--second-label=reader")["label_noise"]
     assert noise["turned"]
     assert noise["agreement"] > 0.9
     assert "said the opposite of the label, as one does for whom 1 is right" in read_report(out)
-
-
-def test_a_second_label_is_said_first(graded_store, tmp_path, capsys):
-    """It is not read, unless it is named; or it is what it is, and read as that."""
-    store, out = graded_store, tmp_path / "run"
-    control = train(store, out, FEW)["baselines"]["metadata"]
-    assert list(control["like_labels"]) == ["reader"]
-    assert 0.93 < control["like_labels"]["reader"] < 0.98
-    assert set(control["fields"]) == {"hops", "task"}
-    assert control["test"]["auroc"] < 0.65
-    report = read_report(out)
-    assert report.partition("## Verdict")[2].startswith(
-        " reader looks like labels of a second grader, the same as the label on 9"
-    )
-    assert "--second-label reader, or have it read (--fields all,reader). The best det" in report
-    assert "| reader | not read |" in report
-    named = train(store, tmp_path / "named", FEW, "--fields=-task,reader")
-    assert list(named["baselines"]["metadata"]["fields"]) == ["reader", "hops"]
-    assert named["verdict"]["control"]["rival"] == "metadata"
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "metadata the fields (above all reader .9" in shown
-    second = train(store, tmp_path / "second", FEW, "--second-label=reader")
-    assert set(second["baselines"]["metadata"]["fields"]) == {"hops", "task"}
-    assert "like_labels" not in second["baselines"]["metadata"]
 
 
 @pytest.mark.parametrize(
