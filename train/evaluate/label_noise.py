@@ -19,8 +19,6 @@ __all__ = [
     "measure_label_noise",
 ]
 
-OPPOSITE = -0.25  # Cohen's kappa of two graders below which one means the opposite
-
 
 def measure_label_noise(
     test: Frame[str], error: float | None, second: Labels | None = None
@@ -28,16 +26,13 @@ def measure_label_noise(
     """What wrong labels can do to each AUROC on test, the mean over the runs of a method.
 
     `error` is the share of labels that are wrong, by default that of `error_of_graders`; `second`
-    (n_test,) are the labels of a second grader, -1 where there is none. They are turned where they
-    say the opposite, as of one who says which answers are right.
+    (n_test,) are the labels of a second grader, -1 where there is none.
     """
     noise = LabelNoise(error=error or 0.0, auroc={})
     second = np.full(len(test), UNLABELLED) if second is None else second
     is_both = second != UNLABELLED
     if is_both.any():
         noise.rows = int(is_both.sum())
-        noise.turned = agreement_of(test.labels[is_both], second[is_both])[1] < OPPOSITE
-        second = np.where(is_both & noise.turned, 1 - second, second)
         noise.agreement, noise.kappa = agreement_of(test.labels[is_both], second[is_both])
         noise.error = error_of_graders(noise.agreement) if error is None else error
     for name, runs in test.scores.items():

@@ -436,7 +436,6 @@ class LabelNoise:
     rows: int | None = None
     agreement: float | None = None
     kappa: float | None = None
-    turned: bool = False  # whether the second grader's were the opposite, and were turned
 
 
 @dataclass

@@ -13,7 +13,6 @@ N = 400
 NUMBERS = np.random.default_rng(1).integers(100, 10_000, (N, 2)).tolist()
 NEUTRAL = "It is so."
 BEYOND = "of answers beyond their text: question_answer, which reads the texts"
-FEW = "--only=saplma,logreg_first,metadata"
 
 
 def hedged(i, label):
@@ -111,19 +110,6 @@ def graded(i, label):
 @pytest.fixture(scope="module")
 def graded_store(tmp_path_factory):
     return build(tmp_path_factory.mktemp("graded"), graded)
-
-
-def test_an_opposite_second_label_is_said_and_turned(tmp_path):
-    """Of a grader whose yes is right; the advice of the report is accepted."""
-
-    def opposite(i, label):
-        return graded(i, label) | {"reader": ("yes", "no")[label]}
-
-    store, out = build(tmp_path, opposite), tmp_path / "second"
-    noise = train(store, out, FEW, "--second-label=reader")["label_noise"]
-    assert noise["turned"]
-    assert noise["agreement"] > 0.9
-    assert "said the opposite of the label, as one does for whom 1 is right" in read_report(out)
 
 
 @pytest.mark.parametrize(
