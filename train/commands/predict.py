@@ -68,10 +68,10 @@ def main(argv: Sequence[str]) -> None:
         write_to_store,
     )
     from train.data.questions import read_questions
-    from train.library.guard import open_guard
+    from train.library.guard import load_run
     from train.run.results import is_trained, read_asked
 
-    guard = open_guard(options.run, options.models, reading_of(options))
+    guard = load_run(options.run, options.models, **reading_of(options)._asdict())
     asked_by_run = read_asked(options.run)
     names = guard.names
     with store_errors():

@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
     """Load run and model, and serve until a signal; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
     keeping = keeping_of(options)
-    from train.library.guard import open_guard
+    from train.library.guard import load_run
 
     with store_errors(), needs_extra("serve"):
         from store.sources.huggingface.load import choose_device, load_model
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
 
     limits = Limits(**{one.name: getattr(options, one.name) for one in fields(Limits)})
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-    guard = open_guard(options.run, options.models)
+    guard = load_run(options.run, options.models)
     with store_errors(), open_listener(options.host, options.port) as listener:
         device = choose_device(options.device)
         model, tokenizer = load_model(options.model, options.dtype, device, maps=False)

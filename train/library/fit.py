@@ -15,7 +15,7 @@ from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
 from train.files import make_directory
 from train.fit.device import launched
-from train.library.guard import Guard, build_guard, naming_arguments
+from train.library.guard import Guard, build_guard
 from train.outside.methods import load_methods
 from train.report import write_report
 from train.run.detectors import read_layers
@@ -58,7 +58,6 @@ class FittedRun:
         """As `Guard.export`, of every detector and probe."""
         self.guard.export(path)
 
-    @naming_arguments()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write what `python -m train` writes: results, scores, checkpoints and the report.
 
@@ -85,7 +84,6 @@ def moved(experiment: Experiment, place: Path) -> Experiment:
     return replace(experiment, directory=directory, further=further)
 
 
-@naming_arguments()
 def fit_detectors(
     store: str | Path | Sequence[str | Path],
     models: str | Sequence[str] | None = None,

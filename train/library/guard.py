@@ -1,8 +1,6 @@
 """Scores of new traces by what a run has fitted, from its directory or from one exported file."""
 
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from train.config import Config, Reading, scoring_settings
-from train.errors import ConfigError, TrainError, store_errors
+from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
 from train.outside.methods import describe_changes, load_methods
@@ -28,29 +26,7 @@ from train.run.scoring import (
 if TYPE_CHECKING:
     from train.library.watch import Watch
 
-__all__ = ["Guard", "build_guard", "load_run", "naming_arguments", "open_guard"]
-
-FLAG = re.compile(r"--(no-)?([a-z][a-z-]*)")
-KNOWN: dict[str, str] = Config.__annotations__ | dict.fromkeys(
-    ("force", "resume", "overwrite"), "bool"
-)
-
-
-@contextmanager
-def naming_arguments() -> Iterator[None]:
-    """Have errors inside say `max_traces` for `--max-traces`, `x=False` for `--no-x`."""
-    try:
-        yield
-    except TrainError as error:
-        error.args = (FLAG.sub(as_argument, str(error)), *error.args[1:])
-        raise
-
-
-def as_argument(flag: re.Match[str]) -> str:
-    name = flag[2].replace("-", "_")
-    if name not in KNOWN:
-        return flag[0]
-    return f"{name}={not flag[1]}" if KNOWN[name] == "bool" else name
+__all__ = ["Guard", "build_guard", "load_run"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,7 +55,6 @@ class Guard:
         found = {name: self.results[name].test.threshold for name in self.names}
         return {name: threshold for name, threshold in found.items() if threshold is not None}
 
-    @naming_arguments()
     def score(self, traces: object, *, force: bool = False) -> dict[str, Scores]:
         """Probability of hallucination of each trace, float64 (n_traces,), by each method.
 
@@ -138,7 +113,6 @@ class Guard:
         """
         write_export(Path(path), self.models, self.names)
 
-    @naming_arguments()
     def watch(self, model: Any, tokenizer: Any, *, force: bool = False) -> "Watch":
         """Score what a causal model of transformers says inside the block of the result.
 
@@ -157,7 +131,6 @@ class Guard:
         return Watch(self.score, self.names, self.models, model, tokenizer, force=force)
 
 
-@naming_arguments()
 def load_run(
     path: str | Path,
     models: str | Sequence[str] | None = None,
@@ -187,15 +160,6 @@ def load_run(
     TrainError
         There is no such run, or a file of it is damaged; a method is unknown.
     """
-    return open_guard(path, models, Reading(batch_size, num_workers, force_cpu))
-
-
-def open_guard(
-    path: str | Path,
-    models: str | Sequence[str] | None = None,
-    reading: Reading = Reading(),  # noqa: B008 - it does not change
-) -> Guard:
-    """As `load_run`, but that errors name flags."""
     place = Path(path)
     if models is not None and not models:
         raise ConfigError("--models: expected names of methods, found none; leave it out for all")
@@ -203,7 +167,7 @@ def open_guard(
     text = load_methods(text or "")
     found = read_export(place) if place.is_file() else open_models(place)
     names = choose_names(found, text)
-    return build_guard(found, names, reading)
+    return build_guard(found, names, Reading(batch_size, num_workers, force_cpu))
 
 
 def build_guard(models: TrainedModels, names: list[str], reading: Reading) -> Guard:

@@ -68,7 +68,7 @@ def test_a_mistake_of_one_ends_all(store_path, tmp_path, monkeypatch, capsys):
 def test_one_that_is_killed_is_said(store_path, monkeypatch):
     """As the system does where memory runs out."""
     monkeypatch.setattr(Trainer, "train_once", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    message = r"ended, with status -9; jobs 1 shows why, and needs less mem"
+    message = r"ended, with status -9; --jobs 1 shows why, and needs less mem"
     with pytest.raises(ResourceError, match=message):
         fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **QUICK)
     assert not multiprocessing.active_children()
