@@ -86,24 +86,6 @@ def test_processes_of_a_command_ignore_modules_on_the_path(folder):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("hiding", ["store.py", "models/net.py", "models/__init__.py"])
-@pytest.mark.parametrize("how", [["-m", "train"], ["-c", "import train"]])
-def test_what_hides_a_package_from_training_is_named(tmp_path, hiding, how):
-    """The module itself is not run; of a folder, with `__init__.py` or without, the folder."""
-    file = tmp_path / hiding
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("raise SystemExit('the module of the user was imported')\n")
-    root = tmp_path / "site"
-    root.mkdir()
-    (root / "train").symlink_to(ROOT / "train")
-    found = file if hiding == "store.py" else file.parent
-    done = run_python(how, tmp_path, root)
-    assert done.returncode == 1
-    line = done.stderr.strip().splitlines()[-1]
-    assert f"found {found}, which hides it: run trace-train" in line
-    assert "the module of the user" not in done.stderr
-
-
 @pytest.mark.slow
 def test_a_console_command_trains_beside_modules_of_the_current_folder(folder):
     """The whole of it, with every import on the way."""
