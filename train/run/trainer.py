@@ -46,10 +46,7 @@ __all__ = [
     "base_rate_loss",
     "chance_warning",
     "joined_warning",
-    "wait_remark",
 ]
-
-WAITED = 0.05  # of the time of a training: from there on it is said that it waited for data
 
 Content = TypeVar("Content")
 
@@ -183,9 +180,6 @@ class Trainer:
             run.warning = "; ".join(filter(None, (run.warning, of_chance))) or None
         if run.warning is not None:
             self.progress.say(run.warning)
-        remark = wait_remark(title, run.wait_seconds, run.seconds)
-        if remark is not None:
-            self.progress.say(remark)
         facts = Facts(
             parameters=detector.n_parameters(),
             seconds=run.seconds,
@@ -315,15 +309,6 @@ class Trainer:
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, bar, log, layer)
         bar.end(not files.trial)
-
-
-def wait_remark(title: str, wait_seconds: float, seconds: float) -> str | None:
-    """One line on a training that waited long for its batches; None for another.
-
-    Of a training too short for its seconds to be above 0, as they are rounded, nothing is known.
-    """
-    share = min(1.0, wait_seconds / seconds) if seconds > 0 else 0.0
-    return f"{title}: {share:.0%} of the time waited for data" if share >= WAITED else None
 
 
 # of the loss of the base rate: one that lowers it by less than 1% has learned next to nothing

@@ -1,4 +1,4 @@
-"""A training that learned nothing is told from one that did, and one that waited for data."""
+"""A training that learned nothing is told from one that did."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from train.data.batches import TrainingData
 from train.data.splits import Splits
 from train.evaluate.results import Epoch
 from train.run.detectors import build_criterion
-from train.run.trainer import base_rate_loss, chance_warning, wait_remark
+from train.run.trainer import base_rate_loss, chance_warning
 
 N = 200
 LABELS = np.tile([1, 0, 0, 0], 3 * N // 4)
@@ -45,16 +45,6 @@ def test_a_loss_of_the_base_rate_is_named():
     said = "training loss 0.561, where the base rate alone has 0.562"
     assert said in warning_of(KNOWING, 0.8, 0.561)
     assert warning_of(KNOWING, 0.561, 0.55) is None
-
-
-@pytest.mark.parametrize(
-    "wait_seconds, seconds, share",
-    [(0.3, 0.0, None), (0.04, 1.0, None), (0.25, 1.0, "25%"), (0.14, 0.1, "100%")],
-)
-def test_a_share_of_waiting_is_at_most_all_of_the_time(wait_seconds, seconds, share):
-    """Seconds are rounded: nothing is said where none are left."""
-    expected = share and f"mine seed 0: {share} of the time waited for data"
-    assert wait_remark("mine seed 0", wait_seconds, seconds) == expected
 
 
 def test_losses_that_cannot_be_compared_are_not():
