@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -43,7 +43,6 @@ from train.run.tensorboard import TensorBoardLog
 __all__ = [
     "Trainer",
     "TrainingHooks",
-    "base_rate_loss",
     "chance_warning",
     "joined_warning",
 ]
@@ -175,8 +174,7 @@ class Trainer:
         run = replace(finished.facts, ms_per_trace=1000 * seconds / len(test), layer=layer)
         title = f"{name} seed {seed}"
         if not detector.targets:  # else it learned something else than to rank traces
-            floor = base_rate_loss(detector, data)
-            of_chance = chance_warning(title, val, run.history, self.data.splits, floor)
+            of_chance = chance_warning(title, val, self.data.splits)
             run.warning = "; ".join(filter(None, (run.warning, of_chance))) or None
         if run.warning is not None:
             self.progress.say(run.warning)
@@ -311,36 +309,21 @@ class Trainer:
         bar.end(not files.trial)
 
 
-# of the loss of the base rate: one that lowers it by less than 1% has learned next to nothing
-ABOUT = 0.99
 ADVICE = "more --epochs, another --lr, more traces, or other --layers"
 
 
-def chance_warning(
-    title: str, scores: Scores, history: Sequence[Epoch], splits: Splits, loss_floor: float | None
-) -> str | None:
+def chance_warning(title: str, scores: Scores, splits: Splits) -> str | None:
     """One line on a training that has not left chance; None for one that has.
 
-    `scores` (n_val,) are those of the best weights. `loss_floor` is the mean loss on train of the
-    base rate alone, or None where losses cannot be compared with it.
+    `scores` (n_val,) are those of the best weights.
     """
     labels = splits.labels_of("val")
     area = auroc(labels, scores)
-    questions = splits.questions[splits.val]
-    low, high = auroc_interval(labels, scores, questions)
-    lowest = min(epoch.loss for epoch in history)
+    low, high = auroc_interval(labels, scores, splits.questions[splits.val])
+    if low > 0.5:
+        return None
     interval = f"{area:.3f} [{low:.3f}, {high:.3f}]"
-    is_at_floor = loss_floor is not None and lowest > ABOUT * loss_floor
-    losses = f"training loss {lowest:.3f}, where the base rate alone has {loss_floor or 0:.3f}"
-    if low <= 0.5:
-        signs = f"validation AUROC {interval}" + (f"; {losses}" if is_at_floor else "")
-        return f"warning: {title} has not left chance: {signs}; try {ADVICE}"
-    if is_at_floor:
-        return (
-            f"warning: {title} ranks (validation AUROC {interval}), but its probabilities say "
-            f"little: {losses}; try {ADVICE}"
-        )
-    return None
+    return f"warning: {title} has not left chance: validation AUROC {interval}; try {ADVICE}"
 
 
 def joined_warning(begun: Splits, ever: Splits) -> str | None:
@@ -358,13 +341,3 @@ def joined_warning(begun: Splits, ever: Splits) -> str | None:
         f"warning: {questions} trained on before new traces showed it: their scores say nothing "
         f"about new questions ({first_ids(joined)})"
     )
-
-
-def base_rate_loss(detector: Detector, data: TrainingData) -> float | None:
-    """Mean cross-entropy of the base rate of train; None where the training has another loss."""
-    config = data.config
-    is_plain = type(detector).loss is Detector.loss and detector.has_plain_loss
-    if not is_plain or config.mixup or config.on_top_of is not None:
-        return None
-    rate = float(data.splits.labels_of("train").mean())
-    return -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
