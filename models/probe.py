@@ -161,7 +161,6 @@ class Probe(FeatureReader):
     features: Callable[[Batch], Tensor]
     # principal components for the regression, at most min(n, k); None: the features themselves
     n_components: int | None = None
-    otherwise: "Probe | None" = None
     penalty: str = "l2"  # of the regression's weights; "l1" makes most of them 0
     optional: tuple[str, ...] = ()
     # names of the A alternatives; empty where they are the layers of the first column

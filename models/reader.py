@@ -27,9 +27,8 @@ class Reader:
 class FeatureReader(Reader):
     """Those of probes, baselines and controls alone: parts of a detector may have these names."""
 
-    # columns that are read where the store has them, none with an axis of layers
+    # columns that are read where the store has them
     optional: tuple[str, ...] = ()
-    otherwise: FeatureReader | None = None  # the same from other columns, where these are missing
     # of `optional`, what has to be there to learn; scores do not need it
     learns_from: ClassVar[tuple[str, ...]] = ()
     by_layer: bool = False  # whether what is fitted reads one layer of those

@@ -18,28 +18,21 @@ from models.probe import Probe
 from models.tokens import mean_over_answer
 from store import Batch
 
-__all__ = ["TRILENS", "entropies_by_layer", "entropies_of_parts"]
+__all__ = ["TRILENS", "entropies"]
 
-STREAM = ("lens_entropy",)
-PARTS = (*STREAM, "lens_entropy_attention", "lens_entropy_mlp")
-ANSWER = ("prompt_len", "answer_len")
+STREAM = "lens_entropy"
+PARTS = ("lens_entropy_attention", "lens_entropy_mlp")
 REDUCTIONS = {"first token": 1, "first three tokens": 3, "all tokens": None}  # name -> how many
 
 
-def entropies_by_layer(batch: Batch) -> Tensor:
+def entropies(batch: Batch) -> Tensor:
     """Entropies of the residual stream in the answer, (B, 3, L) float32 in nats.
 
-    NaN for an empty answer.
+    With those of attention and of the feed-forward part (B, 3, 3 L), where the store has both. NaN
+    for an empty answer, and for what is added at the embedding.
     """
-    return reduced(batch, "lens_entropy")
-
-
-def entropies_of_parts(batch: Batch) -> Tensor:
-    """Entropies of the residual stream, of attention and of the feed-forward part, (B, 3, 3 L).
-
-    float32, in nats. NaN for an empty answer, and for what is added at the embedding.
-    """
-    return torch.cat([reduced(batch, name) for name in PARTS], dim=2)
+    parts = PARTS if all(name in batch for name in PARTS) else ()
+    return torch.cat([reduced(batch, name) for name in (STREAM, *parts)], dim=2)
 
 
 def reduced(batch: Batch, name: str) -> Tensor:
@@ -50,14 +43,9 @@ def reduced(batch: Batch, name: str) -> Tensor:
 
 
 TRILENS = Probe(
-    (*PARTS, *ANSWER),
-    entropies_of_parts,
-    otherwise=Probe(
-        (*STREAM, *ANSWER),
-        entropies_by_layer,
-        alternatives=tuple(REDUCTIONS),
-        tokens_read="answer",
-    ),
+    (STREAM, "prompt_len", "answer_len"),
+    entropies,
+    optional=PARTS,
     alternatives=tuple(REDUCTIONS),
     tokens_read="answer",
 )

@@ -7,7 +7,6 @@ from models import BASELINES, CONTROLS, DETECTORS, PROBES
 from store.traces.columns import TRACE_COLUMNS
 
 NUMERIC = {name: CONTROLS[name] for name in ("prompt_state", "answer_length")}
-NUMERIC |= {"prompt_state from all states": CONTROLS["prompt_state"].otherwise}
 ALL = BASELINES | PROBES | NUMERIC
 # of every token, layer and head, which a store has in float16
 HALVES = [name for name, column in TRACE_COLUMNS.items() if column.axes[1:] == ("layers", "heads")]

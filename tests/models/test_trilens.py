@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from models import PROBES
-from models.trilens import entropies_by_layer, entropies_of_parts
+from models.trilens import entropies
 
 NAMES = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
 
@@ -16,15 +16,17 @@ def test_means_equal_a_loop_over_layers(pack, traces, set_answer):
     answers = [(1, 4), (1, 0), (2, 5), (1, 1), (6, 1)]
     for trace, (start, n) in zip(traces, answers, strict=True):
         set_answer(trace, start, n)
-    found = entropies_of_parts(pack(traces))
+    batch = pack(traces)
+    found = entropies(batch)
     assert found.shape == (5, 3, 9)
-    torch.testing.assert_close(entropies_by_layer(pack(traces)), found[..., :3], equal_nan=True)
+    del batch.columns[NAMES[1]]
+    torch.testing.assert_close(entropies(batch), found[..., :3], equal_nan=True)
     for trace, (start, n), features in zip(traces, answers, found, strict=True):
         for place in range(9):
             name, layer = NAMES[place // 3], place % 3
-            entropies = [float(trace[name][start + i, layer]) for i in range(n)]
+            values = [float(trace[name][start + i, layer]) for i in range(n)]
             for kept, number in zip((1, 3, n), features[:, place], strict=True):
-                expected = np.mean(entropies[:kept]) if n else np.nan
+                expected = np.mean(values[:kept]) if n else np.nan
                 np.testing.assert_allclose(number, expected, rtol=1e-6)
 
 
@@ -32,7 +34,7 @@ def test_means_equal_a_loop_over_layers(pack, traces, set_answer):
 def test_nan_without_an_answer(prompt_len, pack, traces, set_answer):
     """A prompt of unknown length, and one that is the whole trace."""
     set_answer(traces[0], prompt_len, 3)
-    assert entropies_by_layer(pack(traces[:1])).isnan().all()
+    assert entropies(pack(traces[:1])).isnan().all()
 
 
 def test_the_reductions_have_names():

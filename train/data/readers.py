@@ -1,6 +1,5 @@
 """What a method reads of a store, with the settings of a run."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,12 +8,10 @@ from models.metadata import FieldProbe
 from models.reader import FeatureReader, Reader
 from train.config import Config, own_options
 from train.data.batches import TrainingData
-from train.data.columns import missing_columns
 from train.data.metadata import metadata_columns
 from train.outside.methods import NOTHING
 
 __all__ = [
-    "choose_reader",
     "columns_of",
     "columns_with",
     "optional_to_score",
@@ -26,10 +23,8 @@ __all__ = [
 
 
 def roles_of(reader: Reader | type[Reader]) -> tuple[str, ...]:
-    """The columns that a method reads: labels too, those that may be missing, those instead."""
-    more = _more(reader)
-    other = more.otherwise.columns if more.otherwise else ()
-    return (*reader.columns, *more.optional, *reader.targets, *other)
+    """The columns that a method reads: labels too, and those that may be missing."""
+    return (*reader.columns, *_more(reader).optional, *reader.targets)
 
 
 def _more(reader: Reader | type[Reader]) -> FeatureReader:
@@ -51,15 +46,7 @@ def reader_of(name: str, data: TrainingData) -> Any:
     reader = find(name)
     if isinstance(reader, FieldProbe):
         return replace(reader, columns=tuple(metadata_columns(data.store, data.config)))
-    return choose_reader(reader, lambda columns: missing_columns(data, columns))
-
-
-def choose_reader(reader: Any, missing: Callable[[Iterable[str]], object]) -> Any:
-    """A detector or probe, which reads other columns instead where those alone are not missing."""
-    other = _more(reader).otherwise
-    if other is None or not missing(reader.columns) or missing(other.columns):
-        return reader
-    return other
+    return reader
 
 
 def columns_of(name: str, data: TrainingData) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from store.sources.huggingface.watched_generation import WHOLE
 from store.traces.columns import TRACE_COLUMNS, columns_of
 from store.traces.layers import LAYERS_AXIS
 from train.data.in_memory import data_in_memory
-from train.data.readers import choose_reader, columns_with, optional_to_score
+from train.data.readers import columns_with, optional_to_score
 from train.errors import ConfigError
 from train.fit.token_scores import columns_for_tokens
 from train.run import scoring
@@ -85,15 +85,11 @@ class LiveMethods:
         shapes = {role: one for name in names for role, one in self.shapes_of(name).items()}
         (self.top_k,) = shapes.get("topk_logprob", (Kept.top_k,))
 
-    def reader(self, name: str) -> Any:
-        """A detector's class, or a probe as it was in the run."""
-        read = self.models.results.layers.keys()
-        return choose_reader(find(name), lambda columns: of_layers(columns) - read)
-
     def columns_of(self, name: str) -> tuple[str, ...]:
         """What a method reads of a trace; raises ConfigError for what generation cannot give."""
-        config, reader = self.models.config, self.reader(name)
-        optional = [one for one in optional_to_score(reader) if one in GIVEN]
+        config, reader = self.models.config, find(name)
+        unread = of_layers(optional_to_score(reader)) - self.models.results.layers.keys()
+        optional = [one for one in optional_to_score(reader) if one in GIVEN - unread]
         columns = (*columns_with(config, name, reader), *optional)
         for column in columns or ("fields",):
             if column not in GIVEN or column in config.replaced:
@@ -137,7 +133,7 @@ class LiveMethods:
 
     def token_method(self, name: str) -> TokenMethod | None:
         """How a method scores tokens one by one; None if it cannot, or its score is of all."""
-        reader, read = self.reader(name), self.columns_of(name)
+        reader, read = find(name), self.columns_of(name)
         columns = columns_for_tokens(reader, read)
         by_gradient = WHOLE in read and not reader.scores_tokens_alone
         if not columns or by_gradient or not {*KNOWN, *PREDICTIONS, WHOLE}.issuperset(columns):
@@ -148,7 +144,8 @@ class LiveMethods:
     def token_scorer(self, name: str) -> Callable[[Batch], NDArray[np.float32]]:
         """Scores (n,) of a batch of n tokens, the mean over the seeds."""
         if name not in DETECTORS:
-            fitted, probe = load_probe(name, self.models), self.reader(name)
+            fitted: Any = load_probe(name, self.models)
+            probe: Any = find(name)
             return lambda batch: probe.token_scores(fitted, batch).numpy()
         detectors = self.detectors(name)
 

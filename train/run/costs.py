@@ -7,7 +7,7 @@ import numpy as np
 from store.transform.samples.names import NEEDS, NLI, STATES
 from train.data.batches import TrainingData
 from train.data.columns import present_columns
-from train.data.readers import columns_of, optional_to_score, reader_of
+from train.run.detectors import roles_read
 
 __all__ = ["also_needed", "bytes_of_answers"]
 
@@ -33,8 +33,7 @@ def also_needed(name: str, data: TrainingData) -> str | None:
 
 def scores_of_samples(name: str, data: TrainingData) -> list[str]:
     """The columns of this kind that a method reads to score, optional ones among them."""
-    optional = present_columns(data, optional_to_score(reader_of(name, data)))
-    return [role for role in (*columns_of(name, data), *optional) if role in NEEDS]
+    return [role for role in roles_read(name, data) if role in NEEDS]
 
 
 def column_bytes(role: str, data: TrainingData) -> float:

@@ -11,7 +11,8 @@ from store import StoreError
 from store.traces.layers import choose_layers
 from train.config import Config, flag_of, settings_of
 from train.data.batches import TrainingData
-from train.data.readers import columns_of, settings_for
+from train.data.columns import present_columns
+from train.data.readers import columns_of, optional_to_score, reader_of, settings_for
 from train.data.token_labels import read_token_labels
 from train.errors import ConfigError
 from train.evaluate.metrics import Labels
@@ -24,6 +25,7 @@ __all__ = [
     "number_of_layer",
     "numbers_of_layers",
     "read_layers",
+    "roles_read",
     "set_loss",
     "settings_of_training",
 ]
@@ -102,9 +104,15 @@ def number_of_layer(detector: Detector, data: TrainingData) -> int | None:
 
 def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:
     """Column, as detectors call it -> its layers that are read, as the model numbers them."""
-    roles = dict.fromkeys(role for name in names for role in columns_of(name, data))
+    roles = dict.fromkeys(role for name in names for role in roles_read(name, data))
     numbers = {role: data.layer_numbers(role) for role in roles}
     return {role: layers for role, layers in numbers.items() if layers}
+
+
+def roles_read(name: str, data: TrainingData) -> list[str]:
+    """The columns that a method scores from, those among them that may be missing."""
+    optional = optional_to_score(reader_of(name, data))
+    return [*columns_of(name, data), *present_columns(data, optional)]
 
 
 def hidden_size(name: str, data: TrainingData) -> int:

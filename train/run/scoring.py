@@ -22,7 +22,7 @@ from train.config import Config, check_config, config_of_run
 from train.data.batches import TrainingData
 from train.data.in_memory import ANSWER, DataInMemory, data_in_memory
 from train.data.open import has_numbers, open_stores
-from train.data.readers import columns_of, reader_of, roles_of
+from train.data.readers import columns_of, reader_of
 from train.data.requirements import check_reader
 from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
@@ -247,29 +247,25 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
 
 
 def find_other_layers(name: str, models: TrainedModels, data: TrainingData) -> str | None:
-    """Say where a method would read other layers than those that were trained on, if it would.
-
-    A method that reads a column instead
-    of another one, which the run had, has to read the layers of that.
-    """
+    """Say where a method would read other layers than those that were trained on, if it would."""
     trained = models.results.layers
     has_record = models.store.layers_recorded
     for role, numbers in read_layers([name], data).items():
-        known = [trained[one] for one in (role, *roles_of(find(name))) if one in trained]
-        if not known and has_record:
+        known = trained.get(role)
+        if known is None and has_record:
             return (
                 f"{name}: column {role!r}: layers {format_layers(numbers)}, where the run does not "
                 "record which ones it read"
             )
-        if not known:
+        if known is None:
             continue
-        wanted = f"the run was trained on layers {format_layers(known[0])}"
+        wanted = f"the run was trained on layers {format_layers(known)}"
         if has_record and not has_numbers(data.store):
             return (
                 f"column {role!r}: the store does not record which layers it keeps, "
                 f"and {wanted} of its model"
             )
-        if known[0] != numbers:
+        if known != numbers:
             return f"column {role!r}: layers {format_layers(numbers)}, where {wanted}"
     return None
 

@@ -2,11 +2,9 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import small
 from runs import SMALL, call, fail, predict, train
 from tuning_stores import write_states
 
@@ -95,41 +93,6 @@ def test_layers_that_the_store_does_not_keep_are_refused(stores, tmp_path, capsy
     """Also where as many would be there, counted from 0."""
     line = fail(capsys, "--store", stores["high"], "--output-dir", tmp_path / "no", *SMALL, *flags)
     assert "it has layers 3-5, as the model numbers them" in line
-
-
-def write_prompts(path, layers, name):
-    """A store with the state of the last token, and of the prompt's last or of all tokens."""
-    rng = np.random.default_rng(0)
-    possible = {"hs_prompt": state(layers), "hidden_states": replace(state(layers), axis="tokens")}
-    columns = {"question_id": "utf8", "label": "int8", "prompt_len": "int32"}
-    columns |= {"hs_last": state(layers), name: possible[name]}
-    rows = {}
-    for i in range(200):
-        tokens = rng.normal(size=(3, len(layers), 6)).astype(np.float16)
-        states = {"hs_prompt": tokens[1], "hidden_states": tokens}
-        row = {"question_id": f"q{i}", "label": i % 2, "prompt_len": 2, "hs_last": tokens[2]}
-        rows[f"t{i}"] = row | {name: states[name]}
-    return small.make_store(path, columns, rows, {"layers": layers, **ORIGIN}).path
-
-
-def test_layers_of_columns_that_are_read_instead(tmp_path, capsys):
-    """The run has read the state of the prompt as stored; a store has those of all tokens."""
-    run = tmp_path / "prompt"
-    store = write_prompts(tmp_path / "prompt.zarr", [1, 2], "hs_prompt")
-    train(store, run, *ALONE, "--on-top-of=prompt_state")
-    flags = ["--models=prompt_state"]
-    other = write_prompts(tmp_path / "high.zarr", [3, 4], "hidden_states")
-    message = "column 'hidden_states': layers 3,4, where the run was trained on layers 1,2"
-    assert message in fail(capsys, *predict(run, other, *flags))
-    same = write_prompts(tmp_path / "same.zarr", [1, 2], "hidden_states")
-    status, _, (_, line) = call(capsys, *predict(run, same, *flags))
-    assert (status, "of questions that the run was trained or tuned on" in line) == (0, True)
-    results = json.loads((run / "results.json").read_text())
-    del results["layers"]["hs_prompt"]
-    (run / "results.json").write_text(json.dumps(results))
-    for models_flag in (flags, [LSTM]):  # which is on top of the other
-        line = fail(capsys, *predict(run, same, *models_flag))
-        assert "prompt_state: column 'hidden_states': layers 1,2, where the run does not" in line
 
 
 def test_what_counts_is_what_is_read(stores, tmp_path, capsys):

@@ -185,25 +185,16 @@ class Summed(Least):
         parts = logprob.nan_to_num().split(offsets.diff().tolist())
         return torch.stack([part.sum()[None] for part in parts])
 
-
-def means(batch):
-    return batch.fixed("hs_mean").float()
-
-
-INSTEAD = Probe(("no_such_column",), means, otherwise=Probe(("hs_mean",), means))
 """
 
 
-def test_a_detector_of_single_numbers_and_a_probe_of_columns_instead(
-    store_path, write, tmp_path, capsys
-):
-    """The hidden size is 1; the probe is fitted on the columns that are there, and predicts."""
+def test_a_detector_of_single_numbers(store_path, write, tmp_path, capsys):
+    """The hidden size is 1."""
     file = write(NUMBERS)
-    models = f"--models={file}:Summed,{file}:INSTEAD"
+    models = f"--models={file}:Summed"
     out = tmp_path / "run"
     results = train(store_path, out, *ONCE, models)
     assert results["models"]["summed"]["parameters"] == 2
-    assert results["models"]["instead"]["layers"] == [1, 2]
     assert call(capsys, "predict", "--run", out, "--store", store_path, models)[0] == 0
 
 

@@ -31,7 +31,6 @@ NEEDED = {  # tokens and layers; of others the answer's tokens, if any, and all 
     "token_sequence": (N_ANSWER + 1, 3),
     "state_sequence": (N_ANSWER, 3),
     "drift": (1, 6),
-    "prompt_state": (1, ALL),
     "first_logprob": (1, ALL),
     "attention_entropy": (1, 1),
 }
@@ -40,18 +39,18 @@ OF_ATTENTION = ("attn_logdet", "lapeigvals", "llm_check", "sink_probe")
 # the question's text alone; all the question's tokens may be nodes, and one needs no states at all
 # no loader reads them
 OF_TEXTS = {"question_only", "answer_text", "question_answer", "answer_context", "metadata"}
-OF_OTHERS = {"majority", "semantic_entropy_probe_prompt"}  # nothing, and `hs_prompt`
+OF_OTHERS = {"majority"}  # nothing
 METHODS_READ = sorted(METHODS.keys() - OF_TEXTS - OF_OTHERS)
 AWKWARD = [(-1, 4), (0, 16), (16, 0), (40, 4), (12, 9), (1, 0)]  # prompt_len, answer_len
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A store of every column but `hs_prompt`; its last rows, without labels, have odd lengths."""
+    """A store of every column; its last rows, without labels, have odd lengths."""
     columns = {
         name: column.stored(SIZES)
         for name, column in TRACE_COLUMNS.items()
-        if name != "hs_prompt" and (column.dtype != "utf8" or name == "question_id")
+        if column.dtype != "utf8" or name == "question_id"
     }
     rng = np.random.default_rng(0)
     rows = {}
@@ -116,7 +115,6 @@ def test_an_epoch_reads_what_is_needed(name, data):
     "name, expected",
     [
         ("logreg_best", 2 * 32),
-        ("prompt_state", 2 * 32 + 4),
         ("mean_logprob", 4 * N_ANSWER + 8),
         ("first_logprob", 4 + 8),
     ],

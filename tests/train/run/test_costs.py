@@ -22,7 +22,7 @@ def test_bytes_are_those_that_are_read(data):
     """Of states all layers, whose axis has no name, and one token; of tokens the answer's; beside
     the lengths in int32."""
     n_answer = data.store.column("answer_len")[data.splits.test].float().mean().item()
-    expected = {"logreg_best": 2 * L * D, "prompt_state": 2 * L * D + 4, "eigenscore": 4}
+    expected = {"logreg_best": 2 * L * D, "prompt_state": 2 * L * D, "eigenscore": 4}
     expected |= {"mean_logprob": n_answer * 4 + 4 + 4, "first_logprob": 4 + 4 + 4}
     for name, n_bytes in expected.items():
         scored, _ = score_probe(name, reader_of(name, data), data)
