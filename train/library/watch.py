@@ -8,7 +8,7 @@ known to generation: methods that read them are refused.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Lock, get_ident
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -56,7 +56,7 @@ ENTERING = Lock()
 class Watch:
     """Watches `model.generate` inside its block; made by `Guard.watch`.
 
-    A model has watches of one thread at a time, which may be nested, and one call of `generate`.
+    A model has one watch at a time, and one call of `generate`.
     `keeps_rows` is for who keeps traces: `rows` then has all layers of the run.
 
     Attributes
@@ -93,7 +93,6 @@ class Watch:
         self._listeners: list[Callable[[Token], None]] = []
         self._by_token: dict[str, TokenMethod] = {}
         self._stream: TokenStream | None = None
-        self._thread: int | None = None  # that is inside the block
         self._speaks = Lock()
         self.names = list(names)
         self.methods = LiveMethods(names, models)
@@ -113,41 +112,21 @@ class Watch:
     def __enter__(self) -> Self:
         model: Any = self.model
         with ENTERING:
-            outer = getattr(model.generate, "__self__", None)
-            is_other = isinstance(outer, Watch) and outer._thread != get_ident()
-            if self._thread is not None or is_other:
-                found = "one of another thread" if is_other else "this one"
+            if isinstance(getattr(model.generate, "__self__", None), Watch):
                 raise ConfigError(
-                    f"watch: expected a model that is not watched yet, found {found} inside its "
-                    "block; a watch is for one thread, and is entered once at a time"
+                    "watch: expected a model that is not watched yet, found it inside the block of "
+                    "a watch"
                 )
-            self._thread = get_ident()
             self._has_own = "generate" in vars(model)
             self._own = model.generate
             model.generate = self._generate
         return self
 
     def __exit__(self, *_: object) -> None:
-        later = self._entered_next()
-        if later is not None:
-            later._own, later._has_own = self._own, self._has_own
-        elif self._has_own:
+        if self._has_own:
             self.model.generate = self._own
         else:
             del self.model.generate
-        self._thread = None
-
-    def _entered_next(self) -> "Watch | None":
-        """The watch that was entered after this one and is still inside its block."""
-        generate: Any = self.model.generate
-        while generate != self._generate:
-            later = getattr(generate, "__self__", None)
-            if not isinstance(later, Watch):
-                return None
-            if later._own == self._generate:
-                return later
-            generate = later._own
-        return None
 
     def on_token(self, callback: Callable[[Token], None] | None = None) -> None:
         """Have each token scored as it comes, and `callback` told of it; also `token_scores`.
