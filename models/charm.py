@@ -16,6 +16,7 @@ __all__ = ["AttentionGraph", "Charm", "CharmEdges", "read_edges", "read_maps"]
 
 WIDTH = 64
 N_ROUNDS = 2  # of messages
+DROPOUT = 0.25
 DEPTH = 0.75  # of the layer whose states are read, as a share of all layers
 N_MARKS = 2  # of an edge: from the answer, from the prompt
 BLOCK = 2**24  # numbers of the maps that are compared with the threshold at once
@@ -254,7 +255,7 @@ class Charm(Detector):
     """
 
     columns: tuple[str, ...] = ("hidden_states", "attentions", "prompt_len", "answer_len")
-    options = ("charm_layer", "charm_threshold", "charm_dropout", "input_scale")
+    options = ("charm_layer", "charm_threshold", "dropout", "input_scale")
     maps = "attentions"  # the column whose items are the heads (L, H)
     default_scale = "standard"
 
@@ -264,7 +265,7 @@ class Charm(Detector):
         n_layers: int,
         n_heads: int,
         charm_threshold: float = 0.05,
-        charm_dropout: float = 0.25,
+        dropout: float = DROPOUT,
         charm_layer: int | None = None,
         input_scale: str | None = None,
     ) -> None:
@@ -273,7 +274,7 @@ class Charm(Detector):
         self.read_layer("charm_layer", charm_layer, default, n_layers)
         self.threshold = charm_threshold
         self.scale = build_scale(input_scale or self.default_scale, hidden_size)
-        self.encoder = Encoder(hidden_size, n_heads, charm_dropout)
+        self.encoder = Encoder(hidden_size, n_heads, DROPOUT if dropout else 0.0)
         self.classifier = nn.Linear(WIDTH, 1)
 
     @classmethod

@@ -13,7 +13,6 @@ from models.tokens import (
     mean_by_trace,
     positions,
     positions_in_trace,
-    prompt_or_all_tokens,
     trace_of_token,
 )
 from store import Batch, Ragged
@@ -49,8 +48,7 @@ class Drift(MlpDetector):
     store does not say where in the prompt the question ends; the run's own optimizer (there AdamW,
     learning rate 1e-4, weight decay 1e-3, 40 epochs).
 
-    `drift_tokens` are "last", the last token of the prompt, or "mean", the mean over all its
-    tokens. Where the prompt's length is unknown (negative), all tokens of the trace are the prompt.
+    Where the prompt's length is unknown (negative), the trace's last token is read.
 
     Shapes
     ------
@@ -58,21 +56,19 @@ class Drift(MlpDetector):
     """
 
     columns = ("hidden_states", "prompt_len")
-    options = ("dropout", "drift_tokens", "input_scale")
+    options = ("dropout", "input_scale")
     default_scale = "standard"
+    tokens_read = "prompt end"
 
     def __init__(
         self,
         hidden_size: int,
         n_layers: int,
         dropout: float = 0.3,
-        drift_tokens: str = "last",
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
         self.layers_read = question_layers(n_layers)
-        self.drift_tokens = drift_tokens
-        self.tokens_read = "prompt end" if drift_tokens == "last" else "prompt"
         n_read = len(self.layers_read)
         scale = input_scale or self.default_scale
         self.scale = build_scale(scale, n_read, hidden_size, dropout=dropout)
@@ -97,8 +93,6 @@ class Drift(MlpDetector):
 
     def is_read(self, batch: Batch, offsets: Tensor) -> Tensor:
         """Whether the state of each token is read, (n_tokens,) bool."""
-        if self.drift_tokens == "mean":
-            return prompt_or_all_tokens(batch, offsets)
         trace = trace_of_token(offsets)
         prompt_len = batch.fixed("prompt_len").long()[trace]
         is_last = positions(offsets) == offsets.diff()[trace] - 1

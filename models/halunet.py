@@ -17,6 +17,7 @@ from store import Batch, Ragged
 __all__ = ["HaluNet", "TokenConvolution"]
 
 WIDTH = 128
+DROPOUT = 0.5
 
 
 class TokenConvolution(nn.Module):
@@ -87,7 +88,8 @@ class HaluNet(Detector):
     Section 3.4 of the paper, read in a published reimplementation of it: the two means through MLPs
     of two layers; the states of one layer through two convolutions along the tokens with ReLU and a
     mean over tokens; the three vectors h_i weighted by softmax_i(w' tanh(W h_i)), their sum through
-    a linear map. Widths of 128, kernels of 3 and dropout .5 in the two MLPs are its choices.
+    a linear map. Widths of 128, kernels of 3 and dropout .5 in the two MLPs, or none with
+    `dropout` 0, are its choices.
 
     Different from the paper: means over all tokens of the answer (there answers are padded with
     zeros to 50 tokens); states, mean log-probability and mean entropy are standardised (the states
@@ -106,7 +108,7 @@ class HaluNet(Detector):
     """
 
     columns = ("hidden_states", "logprob", "entropy", "prompt_len", "answer_len")
-    options = ("halunet_layer", "halunet_dropout", "input_scale")
+    options = ("halunet_layer", "dropout", "input_scale")
     default_scale = "standard"
     tokens_read = "answer"
 
@@ -115,14 +117,14 @@ class HaluNet(Detector):
         hidden_size: int,
         n_layers: int,
         halunet_layer: int | None = None,
-        halunet_dropout: float = 0.5,
+        dropout: float = DROPOUT,
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
         self.read_layer("halunet_layer", halunet_layer, n_layers - 1, n_layers)
         self.standardise_scalars = Standardise(2)
         self.scale = build_scale(input_scale or self.default_scale, hidden_size)
-        self.branches = Branches(hidden_size, halunet_dropout)
+        self.branches = Branches(hidden_size, DROPOUT if dropout else 0.0)
         self.classifier = nn.Linear(WIDTH, 1)
 
     def encode(self, batch: Batch) -> Tensor:

@@ -1,9 +1,8 @@
 """Token probe: a linear probe at each token's state (Obeso et al. 2025, arXiv:2509.03531).
 
-One layer's state of each token goes through a linear map, or an MLP, to the log-odds that this
-token is part of a hallucination. The loss is binary cross-entropy over the tokens that have a label
-(`token_label`), each counting the same. The score of a trace is the largest over its answer's
-tokens.
+One layer's state of each token goes through a linear map to the log-odds that this token is part of
+a hallucination. The loss is binary cross-entropy over the tokens that have a label (`token_label`),
+each counting the same. The score of a trace is the largest over its answer's tokens.
 
 Differences from the paper. It reads the layer at 95% of the depth; here validation chooses, and 95%
 is what is left without a choice. States are scaled to unit variance, and the logits begin at the
@@ -15,7 +14,7 @@ possible on stored states.
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -40,11 +39,10 @@ class TokenOutputs(NamedTuple):
 
 
 class TokenProbe(Detector):
-    """`hidden_states` at one layer through a linear map, or an MLP d - h - 1 with ReLU.
+    """`hidden_states` at one layer through a linear map.
 
     `token_layer` is a position in `hidden_states`; by default that at 95% of the depth.
-    `token_hidden` is the width h of the MLP's hidden layer; 0 for a linear map. `input_scale` is
-    one of `models.standardise.SCALES`; by default standard.
+    `input_scale` is one of `models.standardise.SCALES`; by default standard.
 
     Shapes
     ------
@@ -53,7 +51,7 @@ class TokenProbe(Detector):
 
     columns = ("hidden_states", "prompt_len", "answer_len")
     targets = ("token_label",)
-    options = ("token_layer", "token_hidden", "input_scale")
+    options = ("token_layer", "input_scale")
     default_scale = "standard"
     scores_tokens_alone = True
 
@@ -62,23 +60,16 @@ class TokenProbe(Detector):
         hidden_size: int,
         n_layers: int,
         token_layer: int | None = None,
-        token_hidden: int = 0,
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
         default = math.ceil(DEPTH * n_layers) - 1
         self.read_layer("token_layer", token_layer, default, n_layers)
         self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
-        hidden = [nn.Linear(hidden_size, token_hidden), nn.ReLU()] if token_hidden else []
-        output = nn.Linear(token_hidden or hidden_size, 1)
-        # a linear probe's random start would be noise that a few epochs cannot unlearn
-        nn.init.zeros_(output.weight)
-        nn.init.zeros_(output.bias)
-        self.probe = nn.Sequential(*hidden, output)
-
-    @property
-    def output(self) -> nn.Linear:
-        return cast(nn.Linear, self.probe[-1])
+        self.probe = nn.Linear(hidden_size, 1)
+        # a random start would be noise that a few epochs cannot unlearn
+        nn.init.zeros_(self.probe.weight)
+        nn.init.zeros_(self.probe.bias)
 
     def prepare(self, sample: Iterable[Batch]) -> None:
         """Scale states to unit variance over the labelled tokens of some traces.
@@ -96,7 +87,7 @@ class TokenProbe(Detector):
             n_wrong += int((labels == 1).sum())
         has_equal_classes = getattr(self.criterion, "class_weights", None) is not None
         if 0 < n_wrong < n and not has_equal_classes:
-            nn.init.constant_(self.output.bias, math.log(n_wrong / (n - n_wrong)))
+            nn.init.constant_(self.probe.bias, math.log(n_wrong / (n - n_wrong)))
 
     def encode(self, batch: Batch) -> Tensor:
         """Log-odds of each token, (n_tokens,) float32."""

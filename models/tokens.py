@@ -32,7 +32,6 @@ __all__ = [
     "offsets_of_kept",
     "positions",
     "positions_in_trace",
-    "prompt_or_all_tokens",
     "reduce_over_answer",
     "softmax_by_trace",
     "sum_by_trace",
@@ -51,7 +50,6 @@ TOKENS_READ: dict[str, Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]] = 
     "answer and before": lambda prompt, answer: ((prompt - 1).clip(0), prompt + answer),
     "last of answer": lambda prompt, answer: (prompt + (answer - 1).clip(0), prompt + answer),
     "first of answer": lambda prompt, answer: (prompt, prompt + answer.clip(max=1)),
-    "prompt": lambda prompt, answer: (0 * prompt, prompt),
     "prompt end": lambda prompt, answer: ((prompt - 1).clip(0), prompt),
 }
 
@@ -160,15 +158,6 @@ def answer_or_all_tokens(batch: Batch, offsets: Tensor) -> Tensor:
     """
     unknown = batch.fixed("prompt_len") < 0  # (B,)
     return answer_tokens(batch, offsets) | unknown[trace_of_token(offsets)]
-
-
-def prompt_or_all_tokens(batch: Batch, offsets: Tensor) -> Tensor:
-    """Whether each token is of its trace's prompt; all are where the prompt's length is unknown.
-
-    Returns (n_tokens,) bool.
-    """
-    prompt_len = batch.fixed("prompt_len").long()[trace_of_token(offsets)]  # (n_tokens,)
-    return (prompt_len < 0) | (positions_in_trace(batch, offsets) < prompt_len)
 
 
 def keep_tokens(column: Ragged, keep: Tensor) -> Ragged:

@@ -76,7 +76,7 @@ def test_the_state_is_all_there_is(name, build, pack, traces):
 def test_it_learns(name, build, pack, traces):
     """A few traces are told apart after some steps of an optimizer."""
     batch, labels = pack([*traces[:1], *traces[2:]]), torch.tensor([1, 0, 1, 0])
-    detector = build(name, dropout=0.0, halunet_dropout=0.0, charm_dropout=0.0)
+    detector = build(name, dropout=0.0)
     optimizer = torch.optim.AdamW(detector.parameters(), lr=3e-3)
     for _ in range(40):
         optimizer.zero_grad()
@@ -147,10 +147,8 @@ def test_parameter_counts_at_the_field_s_sizes(build):
         "readout": "mean",  # as the published ones
         "aggregation": "sum",
     }
-    settings |= {"saplma_layer": None, "token_layer": None, "token_hidden": 0}
-    settings |= {"drift_tokens": "last", "halunet_layer": None, "halunet_dropout": 0.5}
-    settings |= {"charm_threshold": 0.05, "charm_dropout": 0.25, "charm_layer": None}
-    settings |= {"sequence_layer": None, "input_scale": None}
+    settings |= dict.fromkeys(("saplma_layer", "token_layer", "halunet_layer", "charm_layer"))
+    settings |= {"charm_threshold": 0.05, "sequence_layer": None, "input_scale": None}
     settings |= {"image_layers": 8, "image_tokens": 32, "image_width": 64}
     settings |= {"channels_last": "auto", "augment": "none", "augment_strength": 0.1}
     counts = {

@@ -15,7 +15,6 @@ from models.tokens import (
     mean_or_zero,
     mean_over_answer,
     positions,
-    prompt_or_all_tokens,
     softmax_by_trace,
     sum_by_trace,
     trace_of_token,
@@ -93,17 +92,15 @@ def test_softmax_of_each_trace():
     torch.testing.assert_close(softmax_by_trace(scores, offsets), expected)
 
 
-def test_answers_and_prompts(pack, traces, set_answer):
-    """Known lengths split a trace; of an unknown prompt all tokens are both."""
+def test_answers(pack, traces, set_answer):
+    """Of an unknown prompt all tokens are the answer."""
     traces = [traces[0], traces[4], traces[3], traces[1]]  # 5, 7, 2 and 1 tokens
     for trace, lengths in zip(traces, [(2, 2), (-1, -1), (2, 0), (0, 1)], strict=True):
         set_answer(trace, *lengths)
     batch = pack(traces)
     offsets = batch.ragged("logprob").offsets
     in_answer = [0, 0, 1, 1, 0] + [1] * 7 + [0, 0] + [1]
-    in_prompt = [1, 1, 0, 0, 0] + [1] * 7 + [1, 1] + [0]
     assert answer_or_all_tokens(batch, offsets).int().tolist() == in_answer
-    assert prompt_or_all_tokens(batch, offsets).int().tolist() == in_prompt
 
 
 def test_kept_tokens_stay_with_their_traces():

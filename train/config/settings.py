@@ -375,26 +375,16 @@ class Config:
     kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, (0, math.inf))
     saplma_layer: int | None = layer_of("saplma reads")
     token_layer: int | None = layer_of("token_probe reads")
-    token_hidden: int = option(
-        "width of the hidden layer of token_probe; 0: a linear probe", 0, (0, 65_536)
-    )
-    drift_tokens: str = option(
-        "tokens of the prompt whose states drift reads: the last one, or the mean over all",
-        "last",
-        choices=("last", "mean"),
-    )
     halunet_layer: int | None = layer_of("halunet reads")
     sequence_layer: int | None = layer_of(
         "state_sequence reads with the two beside it", "three layers in the middle of the depth"
     )
-    halunet_dropout: float = option("dropout probability of halunet", 0.5, (0, 0.99))
     charm_layer: int | None = layer_of("charm and charm_edges read")
     charm_threshold: float = option(
         "keep the edges of charm and charm_edges where a head attends with at least this",
         0.05,
         (0, 1),
     )
-    charm_dropout: float = option("dropout probability of charm and charm_edges", 0.25, (0, 0.99))
     image_layers: int = option(
         "layers of the image that act_conv and act_vit pool a trace to", 8, (1, 1024)
     )
