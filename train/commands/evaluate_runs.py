@@ -173,7 +173,6 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     remarks += [] if is_own else [*asked.remarks(), *run.asked.remarks_on_texts(asked)]
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
-    remarks += run.asked.remarks_on_contexts(asked, chosen.rows)
     n_splits = len(results.split_seeds)
     if n_splits:
         remarks.append(

@@ -57,8 +57,6 @@ def main(argv: Sequence[str]) -> None:
     check_output(options.output)
     if options.to_store and len(options.store) > 1:
         raise ConfigError("--to-store: expected one --store with it, found several")
-    import numpy as np
-
     from train.commands.predictions import (
         names_with_tokens,
         open_output,
@@ -97,7 +95,6 @@ def main(argv: Sequence[str]) -> None:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
     known = is_trained(splits)
     remarks = [*scorer.remarks, *asked.remarks(), *asked_by_run.remarks_on_texts(asked)]
-    remarks += asked_by_run.remarks_on_contexts(asked, np.flatnonzero(~known))
     for text in remarks:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
     n_trained = int(known.sum())

@@ -26,7 +26,7 @@ from train.config import Config
 __all__ = ["NOT_ASKED", "Asked", "Questions", "read_questions"]
 
 Texts = NDArray[np.object_]
-Asked = tuple[str, str, str]  # the id of a question, digests of its text and of its wording
+Asked = tuple[str, str]  # the id of a question, and the digest of its text
 N_CHARACTERS = 5  # of a shingle
 
 
@@ -42,7 +42,6 @@ class Questions(NamedTuple):
     # question
     texts: Texts  # digests of the normalised question and context; "" without a question
     keys: Texts  # equal for traces of one question: the id of the first of them
-    wordings: Texts = NO_TEXTS  # digests of the normalised question alone, whatever its context
     has_text: NDArray[np.bool_] = np.zeros(0, bool)  # whether texts are joined or not
 
     @property
@@ -56,8 +55,7 @@ class Questions(NamedTuple):
 
     def distinct(self, rows: NDArray[np.int64]) -> list[Asked]:
         """What these rows (n,) ask, each once."""
-        columns = self.ids, self.texts, self.wordings
-        return list(dict.fromkeys(zip(*(one[rows] for one in columns), strict=True)))
+        return list(dict.fromkeys(zip(self.ids[rows], self.texts[rows], strict=True)))
 
     def remarks(self, rows: NDArray[np.int64] | slice = ALL) -> list[str]:
         """That some of these rows (n,) have no text, so that a copy may count as new."""
@@ -78,9 +76,8 @@ def read_questions(store: TraceStore, config: Config) -> Questions:
     stored = [one for part in store.parts for one in question_texts(part, column)]
     texts = stored if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)
-    wordings = [digest_text(text.partition("\n")[0]) for text in texts]
     digests = [digest_text(text) for text in texts]
-    found = (ids, digests, join_questions(ids, texts, alike), wordings)
+    found = (ids, digests, join_questions(ids, texts, alike))
     questions = Questions(*(np.array(one, dtype=object) for one in found))
     return questions._replace(has_text=np.array([bool(text) for text in stored], dtype=bool))
 

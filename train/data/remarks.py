@@ -79,13 +79,6 @@ def find_split_remarks(splits: Splits) -> list[str]:
             f"one split of {splits.by}: detectors are tested on questions that they have seen, "
             f"such as {first_ids(shared)}"
         )
-    wordings = splits.shared_wordings()
-    if len(wordings) > 1:  # one is an instruction, such as to summarise
-        remarks.append(
-            f"warning: {len(wordings):,} questions are asked over other contexts in more than one "
-            "split: where the context does not change the answer, detectors are tested on what "
-            "they have seen; one question_id joins them"
-        )
     if splits.n_outside:
         remarks.append(
             f"{count(splits.n_outside, 'labelled trace is', 'labelled traces are')} in no split of "

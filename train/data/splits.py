@@ -82,22 +82,7 @@ class Splits:
 
     def shared_questions(self) -> list[str]:
         """The ids of the questions that have rows in more than one split."""
-        return self._shared(self.asked.keys)
-
-    def shared_wordings(self) -> list[str]:
-        """Digests of the questions that have rows, of several contexts, in more than one split.
-
-        Without those rows whose question and context are in several.
-        """
-        if not len(self.asked.wordings):
-            return []
-        shared = set(self.shared_questions())
-        is_shared = np.array([key in shared for key in self.asked.keys], dtype=bool)
-        return [one for one in self._shared(np.where(is_shared, "", self.asked.wordings)) if one]
-
-    def _shared(self, texts: Texts) -> list[str]:
-        """The texts (n_rows,) that have rows in more than one split."""
-        found = [np.unique(texts[self.rows(split)]) for split in SPLITS]
+        found = [np.unique(self.asked.keys[self.rows(split)]) for split in SPLITS]
         distinct, counts = np.unique(np.concatenate(found), return_counts=True)
         return distinct[counts > 1].tolist()
 

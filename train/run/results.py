@@ -46,7 +46,7 @@ __all__ = [
 MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
 QUESTION_FILE = "questions.csv"
-QUESTION_COLUMNS = ["split", "question_id", "text", "wording"]
+QUESTION_COLUMNS = ["split", "question_id", "text"]
 LEARNED = ("train", "val")
 
 
@@ -223,7 +223,6 @@ class AskedByRun(NamedTuple):
 
     by_id: dict[str, set[str]]
     by_text: dict[str, set[str]]
-    wordings: set[str]  # of train and val, whatever the context
     without_text: frozenset[str] = frozenset()  # ids of train and val that have no text
 
     def find_splits(self, asked: Questions) -> list[str]:
@@ -246,22 +245,6 @@ class AskedByRun(NamedTuple):
             "whether a trace asks one of them"
         ]
 
-    def remarks_on_contexts(self, asked: Questions, rows: NDArray) -> list[str]:
-        """That these rows (n,) ask what the run has learned from, over other contexts."""
-        found = [
-            wording
-            for text, wording in zip(asked.texts[rows], asked.wordings[rows], strict=True)
-            if wording in self.wordings and self.by_text.get(text, set()).isdisjoint(LEARNED)
-        ]
-        n_questions = len(set(found))
-        if n_questions < 2:  # one is an instruction, such as to summarise
-            return []
-        return [
-            f"warning: {n_questions:,} questions ({count(len(found), 'trace')}) were asked in "
-            "training over other contexts, and count as new: where the context does not change "
-            "the answer, their scores say nothing about new ones"
-        ]
-
 
 def is_trained(splits: Sequence[str]) -> NDArray[np.bool_]:
     """Whether what `find_splits` found is a question that the run was trained or tuned on."""
@@ -269,7 +252,7 @@ def is_trained(splits: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def write_asked(directory: Path, splits: Splits, followed: Sequence[Asked] = ()) -> None:
-    """Write a line for each split, id and digests of a text and of its question.
+    """Write a line for each split, id and digest of a text.
 
     Of train are also what a run was trained on that has followed its store.
     """
@@ -282,16 +265,13 @@ def write_asked(directory: Path, splits: Splits, followed: Sequence[Asked] = ())
 def read_asked(directory: Path) -> AskedByRun:
     """Read what `write_asked` wrote; raises DataError for another file, or none."""
     lines = read_columns(directory / QUESTION_FILE, QUESTION_COLUMNS)
-    asked = AskedByRun({}, {}, set())
+    asked = AskedByRun({}, {})
     with_text = set()
-    for split, question_id, text, wording in zip(*lines.values(), strict=True):
+    for split, question_id, text in zip(*lines.values(), strict=True):
         if text:
             with_text.add(question_id)
         asked.by_id.setdefault(question_id, set()).add(split)
         asked.by_text.setdefault(text, set()).add(split)
-        if split in LEARNED:
-            asked.wordings.add(wording)
     asked.by_text.pop("", None)
-    asked.wordings.discard("")
     learned = {one for one, splits in asked.by_id.items() if not splits.isdisjoint(LEARNED)}
     return asked._replace(without_text=frozenset(learned - with_text))

@@ -17,7 +17,6 @@ TESTED = np.flatnonzero(SPLITS == "test").tolist()
 ASKED = AskedByRun(
     {question: {split} for question, split in zip(QUESTIONS, SPLITS, strict=True)},
     {f"text of {question}": {split} for question, split in zip(QUESTIONS, SPLITS, strict=True)},
-    set(),
 )
 
 

@@ -15,7 +15,7 @@ from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config, check_config
 from train.data.batches import TrainingData
 from train.data.questions import read_questions
-from train.data.remarks import find_remarks, find_split_remarks
+from train.data.remarks import find_remarks
 from train.data.splits import Splits, read_labels, read_splits
 from train.errors import ConfigError, DataError
 from train.evaluate.findings import count_splits
@@ -207,36 +207,3 @@ def test_the_questions_of_a_run_are_recorded(runs, copies):
     splits = read_splits(TraceStore.open(copies), Config())
     asked = np.array(read_asked(out).find_splits(splits.asked))
     assert all(set(asked[splits.rows(split)]) == {split} for split in SPLITS)
-
-
-@pytest.mark.parametrize(("question", "n_said"), [("what is {}", 1), ("summarise", 0)])
-def test_questions_over_other_contexts_that_cross_the_split_are_said(tmp_path, question, n_said):
-    """Copies over numbered passages may be one question; a single instruction for all is none."""
-    numbers = range(120)
-    ids, texts = [f"q{i}" for i in numbers], [question.format(i // 3) for i in numbers]
-    contexts = [f"passage {i}" for i in numbers]
-    store = write(tmp_path / "s.zarr", ids, texts, [0, 1] * 60, contexts=contexts)
-    splits = read_splits(TraceStore.open(store), Config())
-    one_shared = replace(splits, test=np.append(splits.test, splits.train[:1]))
-    for found in (splits, one_shared):
-        remarks = find_split_remarks(found)
-        said = [one for one in remarks if "are asked over other contexts in more than one" in one]
-        assert len(said) == n_said
-
-
-def test_trained_questions_over_other_contexts_are_said_and_judged(tmp_path, capsys):
-    """By `evaluate` and `predict`."""
-    rows = range(N)
-    questions, labels = [f"what is {i}?" for i in rows], [i % 2 for i in rows]
-    given = [f"q{i}" for i in rows], questions, labels, None, ["a passage"] * N
-    run = tmp_path / "run"
-    train(write(tmp_path / "s.zarr", *given), run, "--only=saplma", "--epochs=1")
-    ids, contexts = [f"new {i}" for i in rows], [f"passage {i}" for i in rows]
-    other = write(tmp_path / "o.zarr", ids, questions, labels, None, contexts)
-    n_learned = sum(split_of_question(f"q{i}", 0) != "test" for i in rows)
-    warning = f"warning: {n_learned} questions ({n_learned} traces) were asked in training over "
-    status, out, _ = call(capsys, "evaluate", "--run", run, "--store", other, "--json")
-    (found,) = json.loads(out)["results"]
-    assert (status, found["rows"]) == (0, N)
-    assert sum(one.startswith(warning) for one in found["remarks"]) == 1
-    assert any(warning in line for line in call(capsys, *predict(run, other))[2])
