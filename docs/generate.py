@@ -24,7 +24,7 @@ from store.cli.main import main as store_main
 from store.traces.columns import TRACE_COLUMNS
 from train.commands.main import COMMANDS
 from train.commands.main import main as train_main
-from train.data.readers import roles_of
+from train.data.requirements import roles_of
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "build" / "docs"

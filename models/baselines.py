@@ -8,8 +8,12 @@ mean over the answer's states. All of them give probabilities, so every metric a
 `logprob[t]`, `entropy[t]` and `topk_logprob[t]` are of the distribution that predicted token t from
 the tokens before it, so the entries at the answer's tokens are about the answer's choices; nothing
 predicted token 0: NaN there.
+
+Two controls are such probes as well: of the prompt's state, and of the answer's length. A detector
+that knows no more than they do has learned which questions are hard, or which answers are long.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +21,12 @@ import torch
 from torch import Tensor
 
 from models.probe import Probe
+from models.samples import number_of
 from models.tokens import reduce_over_answer
 from store import Batch, Ragged
 
 __all__ = [
+    "ANSWER_LENGTH",
     "ENTROPY",
     "FIRST_LOGPROB",
     "LOGREG_BEST",
@@ -32,6 +38,7 @@ __all__ = [
     "MEAN_LOGPROB",
     "MIN_LOGPROB",
     "PERPLEXITY",
+    "PROMPT_STATE",
     "SUM_LOGPROB",
     "UNCERTAINTY",
     "states_by_layer",
@@ -164,3 +171,7 @@ LOGREG_MEAN = states_by_layer("hs_mean")
 UNCERTAINTY = of_answer(
     ("logprob", "entropy", "topk_logprob", *ANSWER), uncertainty, optional=("eos_logprob",)
 )
+
+
+PROMPT_STATE = states_by_layer("hs_prompt", sees="prompt")
+ANSWER_LENGTH = replace(number_of("answer_len"), sees="length")

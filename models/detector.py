@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.losses import ClassificationLoss
-from models.mixup import Mixup
+from models.losses import ClassificationLoss, Mixup
 from models.reader import Reader
 from models.standardise import SAMPLE_SIZE, observing
 from models.token_scores import (

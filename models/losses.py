@@ -1,9 +1,13 @@
-"""The classification loss of all detectors; a detector may add terms of its own."""
+"""The classification loss of all detectors, to which one may add terms of its own; and mixup."""
 
+from typing import NamedTuple, Self
+
+import torch
 from torch import Tensor, nn
+from torch.distributions import Beta
 from torch.nn import functional as F
 
-__all__ = ["ClassificationLoss"]
+__all__ = ["ClassificationLoss", "Mixup"]
 
 FOCAL_GAMMA = 2.0  # as its authors recommend
 
@@ -49,3 +53,24 @@ class ClassificationLoss(nn.Module):
             weight_0, weight_1 = self.class_weights
             losses = (labels * weight_1 + (1 - labels) * weight_0) * losses
         return losses.mean()
+
+
+class Mixup(NamedTuple):
+    """Each row of a batch becomes lam * itself + (1 - lam) * its partner (arXiv:1710.09412).
+
+    Mixed are the features that a detector computes of a trace (`Detector.encode`), and the labels
+    by the same lambda: traces themselves differ in length, their features do not (manifold mixup,
+    arXiv:1806.05236).
+    """
+
+    partner: Tensor  # (B,) int64: a permutation of the rows
+    lam: float  # from 0 to 1
+
+    @classmethod
+    def draw(cls, n_rows: int, alpha: float) -> Self:
+        """Draw partners, and lambda from Beta(alpha, alpha), with torch's CPU generator."""
+        return cls(torch.randperm(n_rows), float(Beta(alpha, alpha).sample()))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Mix the rows of `values` (B, ...), any float; a copy on the device of `values`."""
+        return self.lam * values + (1 - self.lam) * values[self.partner.to(values.device)]

@@ -13,16 +13,17 @@ two of them together, which every run fits beside what it trains:
   detector may have learned from the question, the length, the texts or the fields alone. Each says
   what it `sees`.
 
-A method is imported on first access: the names alone need no torch. Methods of other packages and
+A method is imported on first access: `--help` and the check of a command line need the names alone,
+without the seconds that torch takes. Methods of other packages and
 of files that a command names are entered here by `train/outside`.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
-from typing import TYPE_CHECKING, Any
-
-from models.lazy import Registry
+from collections import ChainMap, UserDict
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from models.detector import Detector
@@ -30,7 +31,44 @@ if TYPE_CHECKING:
     from models.question_only import TextProbe
     from models.tables import TableProbe
 
-__all__ = ["BASELINES", "CONTROLS", "DETECTORS", "METHODS", "PROBES", "REFERENCES", "find"]
+__all__ = [
+    "BASELINES",
+    "CONTROLS",
+    "DETECTORS",
+    "METHODS",
+    "PROBES",
+    "REFERENCES",
+    "Registry",
+    "find",
+]
+
+T = TypeVar("T")
+
+
+class Registry(UserDict[str, T]):
+    """Name -> method.
+
+    `places` gives "module:attribute", imported on first access, or the method itself.
+
+    Examples
+    --------
+    >>> registry = Registry({"saplma": "models.saplma:Saplma"})
+    >>> registry["mine"] = MyDetector  # doctest: +SKIP
+    """
+
+    data: dict[str, Any]  # "module:attribute" until the first access
+
+    def __init__(self, places: Mapping[str, Any]) -> None:
+        super().__init__(places)
+
+    def __getitem__(self, name: str) -> T:
+        method = self.data[name]
+        if isinstance(method, str):
+            module, _, attribute = method.partition(":")
+            method = getattr(import_module(module), attribute)
+            self.data[name] = method
+        return method
+
 
 DETECTORS: Registry[type[Detector]] = Registry(
     {
@@ -111,8 +149,8 @@ BASELINES: Registry[Probe] = Registry(
 CONTROLS: Registry[Probe | TextProbe | TableProbe] = Registry(
     {
         "question_only": "models.question_only:QUESTION_ONLY",
-        "prompt_state": "models.controls:PROMPT_STATE",
-        "answer_length": "models.controls:ANSWER_LENGTH",
+        "prompt_state": "models.baselines:PROMPT_STATE",
+        "answer_length": "models.baselines:ANSWER_LENGTH",
         "answer_text": "models.question_only:ANSWER_TEXT",
         "question_answer": "models.question_only:QUESTION_ANSWER",
         "answer_context": "models.answer_context:ANSWER_CONTEXT",

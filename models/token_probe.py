@@ -19,7 +19,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from models.detector import Detector
-from models.mixup import Mixup
+from models.losses import Mixup
 from models.readout import readout_tokens
 from models.standardise import build_scale, observing
 from models.tokens import trace_of_token

@@ -247,7 +247,7 @@ def test_the_detector_is_that_of_the_document():
 def test_the_detector_is_trained(folder, tmp_path, monkeypatch, capsys):
     """By the command of its docstring, on the example."""
     from train.commands.main import main
-    from train.outside.methods import forget
+    from train.outside import forget
 
     monkeypatch.chdir(folder)
     docstring = ast.get_docstring(ast.parse((EXAMPLES / "my_detector.py").read_text()))

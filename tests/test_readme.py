@@ -22,8 +22,8 @@ from store.cli.main import main as store_main
 from store.cli.main import parse
 from train.commands.main import main as train_main
 from train.config import parse_arguments
-from train.data.readers import roles_of
-from train.outside.methods import forget
+from train.data.requirements import roles_of
+from train.outside import forget
 from train.run.plan import open_data
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -3,7 +3,7 @@
 import torch
 
 from models import DETECTORS
-from models.mixup import Mixup
+from models.losses import Mixup
 
 
 def test_rows_and_labels_mix_by_the_same_lambda():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.losses import ClassificationLoss
-from models.mixup import Mixup
+from models.losses import ClassificationLoss, Mixup
 from models.token_probe import TokenProbe
 from store import Batch, Ragged
 

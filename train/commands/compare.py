@@ -41,8 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Read, compare and print; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
-    from train.commands.comparison import print_comparison
-    from train.commands.side_by_side import compare_runs, name_runs
+    from train.commands.side_by_side import compare_runs, name_runs, print_comparison
     from train.records import json_text
     from train.report.console import OutputConsole
     from train.run.results import read_run

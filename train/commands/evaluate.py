@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.outside.methods import load_methods
+    from train.outside import load_methods
     from train.records import json_text
     from train.report.console import OutputConsole
 

@@ -19,11 +19,9 @@ from store import TraceStore
 from store.labels.rule import UNLABELLED
 from store.reports import count
 from train.config import Reading
-from train.data.batches import TrainingData
-from train.data.columns import check_columns, missing_columns
-from train.data.open import open_store
+from train.data.batches import TrainingData, open_store
 from train.data.questions import Questions, read_questions
-from train.data.readers import reader_of
+from train.data.requirements import check_columns, missing_columns, reader_of
 from train.data.splits import label_column, read_labels
 from train.errors import DataError
 from train.evaluate.calibrate import (

@@ -9,8 +9,8 @@ from train.commands.evaluate_runs import BEST, Evaluation, Tested
 from train.evaluate.results import Metrics
 from train.files import write_text
 from train.report.console import print_line, print_table
-from train.report.heat_map import Cell, draw_heat_maps
 from train.report.numbers import clean_text, short, with_interval
+from train.report.plots import Cell, draw_heat_maps
 from train.report.render import (
     Picture,
     Section,

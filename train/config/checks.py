@@ -12,7 +12,7 @@ from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
 from train.config.settings import Config, flag_of, option, violated_rule
 from train.errors import ConfigError
-from train.outside.methods import ALL, LOADED, NOTHING
+from train.outside import ALL, LOADED, NOTHING
 from train.records import WrongValueError, from_json, read_value
 
 __all__ = [

@@ -15,7 +15,7 @@ from train.config.checks import Reading, make_config, own_setting, settings_of
 from train.config.settings import OUTSIDE, PATHS, Config, flag_of
 from train.errors import ConfigError
 from train.files import read_json
-from train.outside.methods import LOADED, load_methods
+from train.outside import LOADED, load_methods
 
 __all__ = [
     "Arguments",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from models import DETECTORS, PROBES, REFERENCES
-from train.outside.methods import Record
+from train.outside import Record
 
 __all__ = [
     "EACH",

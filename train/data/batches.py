@@ -1,8 +1,13 @@
-"""What a run reads of a store: packed batches of a split, with the column names of detectors."""
+"""What a run reads of a store: packed batches of a split, with the column names of detectors.
+
+And how it opens the store, or several as one.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,17 +20,18 @@ from models.tokens import SKIPPED, TOKENS_READ
 from store import Batch, TraceLoader, TraceStore
 from store.feed.epoch_reads import BatchReader
 from store.read.arrays.read_options import ReadOptions
+from store.read.joined.joined_store import open_joined
 from store.read.plan import RowRanges
 from store.read.row_location import LocatedRows
 from store.traces.columns import TRACE_COLUMNS
-from store.traces.layers import LAYERS_AXIS, choose_layers
+from store.traces.layers import LAYERS_AXIS, choose_layers, recorded_layers
+from store.write.build import partial_path, unfinished
 from train.config import Config
 from train.data.features import FeatureCache
 from train.data.splits import Splits, label_column, read_splits
-from train.errors import DataError
+from train.errors import ConfigError, DataError
 
-__all__ = ["TrainingData"]
-
+__all__ = ["TrainingData", "has_numbers", "open_store", "open_stores"]
 
 ROWS_OF_TRAINING = 25_000  # in all epochs
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 10
@@ -259,3 +265,39 @@ class TrainingData:
         if LAYERS_AXIS in column.axis_names:
             shape[column.axis_names.index(LAYERS_AXIS)] = len(self.layer_numbers(role))
         return tuple(shape)
+
+
+def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
+    """Open a store, or several as one; raises DataError for one that is given twice, also as a copy
+    with the same uuid."""
+    stores = [open_store(path, config) for path in paths]
+    for first, second in combinations(stores, 2):
+        if first.uuid == second.uuid:
+            raise DataError(
+                f"--store: expected each store once, found {first.location} and "
+                f"{second.location}, which have one uuid; --weights gives a store a larger share"
+            )
+    return open_joined(stores)
+
+
+def open_store(path: Path, config: Config) -> TraceStore:
+    """Open a store; raises DataError where only an unfinished build of it is there, unless its
+    commits are followed."""
+    build = unfinished(path)
+    if build is not None and config.follow:
+        path = partial_path(path)
+    elif build is not None:
+        raise DataError(build)
+    try:
+        return TraceStore.open(path, config.cache_size)
+    except ValueError as error:
+        raise ConfigError(f"--cache-size: {error}") from error
+
+
+def has_numbers(store: TraceStore) -> bool:
+    """Whether the store records a number for each layer that its columns have."""
+    recorded = recorded_layers(store.provenance)
+    if recorded is None:
+        return False
+    n_layers = {len(store.layers(name)) for name in store.schema.columns}
+    return n_layers <= {0, len(recorded)}

@@ -6,8 +6,7 @@ from store.read.joined.joined_store import prefixes_of
 from store.reports import count, first_ids
 from store.traces.origin import origins_of
 from store.traces.question_split import SPLITS
-from train.data.batches import TrainingData
-from train.data.open import has_numbers
+from train.data.batches import TrainingData, has_numbers
 from train.data.splits import Splits, name_counts
 from train.data.token_labels import find_unusable, has_labelled_tokens
 

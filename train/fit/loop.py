@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, OneCycleLR
 
 from models import Detector
-from models.mixup import Mixup
+from models.losses import Mixup
 from store import Batch
 from train.config import Config
 from train.data.batches import TrainingData

@@ -15,7 +15,7 @@ from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
 from models.tables import Table, TableProbe
 from train.data.batches import TrainingData
-from train.data.columns import present_columns
+from train.data.requirements import present_columns
 from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.findings import Scored

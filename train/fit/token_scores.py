@@ -11,8 +11,7 @@ from models import Detector, FittedProbe, Probe
 from models.token_scores import STATES
 from train.data import token_labels
 from train.data.batches import TrainingData
-from train.data.columns import missing_columns
-from train.data.readers import columns_of, reader_of
+from train.data.requirements import columns_of, missing_columns, reader_of
 from train.errors import DataError
 from train.evaluate.metrics import Labels, Scores
 

@@ -16,7 +16,7 @@ from train.evaluate.results import Results
 from train.files import make_directory
 from train.fit.device import launched
 from train.library.guard import Guard, build_guard
-from train.outside.methods import load_methods
+from train.outside import load_methods
 from train.report import write_report
 from train.run.detectors import read_layers
 from train.run.experiment import Experiment, run_experiment

@@ -11,7 +11,7 @@ from train.config import Config, Reading, scoring_settings
 from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
-from train.outside.methods import describe_changes, load_methods
+from train.outside import describe_changes, load_methods
 from train.run.export import read_export, write_export
 from train.run.scoring import (
     Scorer,

@@ -23,7 +23,7 @@ from store.sources.huggingface.watched_generation import WHOLE
 from store.traces.columns import TRACE_COLUMNS, columns_of
 from store.traces.layers import LAYERS_AXIS
 from train.data.in_memory import data_in_memory
-from train.data.readers import columns_with, optional_to_score
+from train.data.requirements import columns_with, optional_to_score
 from train.errors import ConfigError
 from train.fit.token_scores import columns_for_tokens
 from train.run import scoring

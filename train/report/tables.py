@@ -18,9 +18,8 @@ from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config, config_of_run
 from train.evaluate.calibrate import LOG_RANGE
 from train.evaluate.results import Cut, PairedTest, Results
-from train.outside.methods import describe_outside
-from train.report.evidence import Evidence, find_mistakes
-from train.report.methods import find_kinds
+from train.outside import describe_outside
+from train.report.evidence import Evidence, find_kinds, find_mistakes
 from train.report.numbers import clean_text, p_value, short, short_p, with_interval
 from train.report.render import Table
 

@@ -1,5 +1,6 @@
-"""Untrained detectors and their losses, built from settings and from what is read of a store."""
+"""Untrained detectors and their losses, built from settings and a store; what methods read."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
@@ -9,17 +10,25 @@ from models import DETECTORS, Detector
 from models.losses import ClassificationLoss
 from store import StoreError
 from store.traces.layers import choose_layers
+from store.transform.samples.names import NEEDS, NLI, STATES
 from train.config import Config, flag_of, settings_of
 from train.data.batches import TrainingData
-from train.data.columns import present_columns
-from train.data.readers import columns_of, optional_to_score, reader_of, settings_for
+from train.data.requirements import (
+    columns_of,
+    optional_to_score,
+    present_columns,
+    reader_of,
+    settings_for,
+)
 from train.data.token_labels import read_token_labels
 from train.errors import ConfigError
 from train.evaluate.metrics import Labels
 
 __all__ = [
+    "also_needed",
     "build_criterion",
     "build_detector",
+    "bytes_of_answers",
     "hidden_size",
     "layer_settings",
     "number_of_layer",
@@ -143,3 +152,44 @@ def build_criterion(config: Config, labels: Labels) -> ClassificationLoss:
         base_rate = float(labels.mean())
         weights = (0.5 / (1 - base_rate), 0.5 / base_rate)
     return ClassificationLoss(config.focal_loss, config.label_smoothing, weights)
+
+
+def bytes_of_answers(name: str, data: TrainingData) -> float:
+    """Mean bytes, decoded, of what the scores of samples that a method reads were made from.
+
+    They are of a trace of test: of all answers to its question, offsets not counted.
+    """
+    needed = [one for role in scores_of_samples(name, data) for one in NEEDS[role]]
+    made_from = present_columns(data, needed)
+    return answers_per_question(data) * sum(column_bytes(role, data) for role in made_from)
+
+
+def also_needed(name: str, data: TrainingData) -> str | None:
+    """What else the columns that a method reads were made from; None where nothing is."""
+    scores = scores_of_samples(name, data)
+    if not scores:
+        return None
+    nli = ", a classifier (NLI)" if any(role in NLI for role in scores) else ""
+    return f"{answers_per_question(data):.3g} answers a question{nli}"
+
+
+def scores_of_samples(name: str, data: TrainingData) -> list[str]:
+    """The columns of this kind that a method reads to score, optional ones among them."""
+    return [role for role in roles_read(name, data) if role in NEEDS]
+
+
+def column_bytes(role: str, data: TrainingData) -> float:
+    """Mean bytes of a column that scores of samples are made from, in a trace of test; of states
+    those of one layer."""
+    name = data.column(role)
+    column = data.store.schema.columns[name]
+    shape = data.item_shape(role)
+    if role == STATES:
+        shape = (1, *shape[1:])
+    n_items = float(data.store.lengths(name)[data.splits.test].mean())
+    return n_items * column.storage_dtype.itemsize * math.prod(shape)
+
+
+def answers_per_question(data: TrainingData) -> float:
+    """Mean number of answers in the store to the question of a trace of test."""
+    return float(np.bincount(data.splits.questions)[data.splits.questions[data.splits.test]].mean())

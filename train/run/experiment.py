@@ -17,10 +17,9 @@ from store.reports import say
 from store.traces.question_split import SPLITS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
-from train.data.columns import missing_columns
 from train.data.questions import Asked
-from train.data.readers import reader_of
 from train.data.remarks import find_remarks
+from train.data.requirements import missing_columns, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
 from train.evaluate.findings import (
     LABEL_THRESHOLDS,
@@ -44,8 +43,13 @@ from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import Features, fit_probe, out_of_fold_margin, probe_margin, read_features
 from train.run.checkpoint import RunDirectory
-from train.run.costs import also_needed, bytes_of_answers
-from train.run.detectors import build_detector, hidden_size, read_layers
+from train.run.detectors import (
+    also_needed,
+    build_detector,
+    bytes_of_answers,
+    hidden_size,
+    read_layers,
+)
 from train.run.jobs import Jobs, count_jobs
 from train.run.plan import Work
 from train.run.progress import TrainingProgress

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from train.errors import CheckpointError, ConfigError
 from train.evaluate.results import Results
 from train.files import Json, replace_file
-from train.outside.methods import LOADED
+from train.outside import LOADED
 from train.records import as_json, from_json
 from train.run.checkpoint import Checkpoint, RunDirectory
 from train.run.scoring import TrainedModels, checkpoints_of, needed_by, trained_models

@@ -10,13 +10,18 @@ from models import DETECTORS, PROBES, REFERENCES, find
 from store import TraceStore
 from store.errors import closest
 from train.config import EACH, Config, flag_of, off_flag
-from train.data.batches import TrainingData
-from train.data.columns import check_columns, missing_columns
+from train.data.batches import TrainingData, open_stores
 from train.data.metadata import check_fields
-from train.data.open import open_stores
 from train.data.questions import read_questions
-from train.data.readers import columns_of, roles_of, trained_on
-from train.data.requirements import check_reader, check_threshold
+from train.data.requirements import (
+    check_columns,
+    check_reader,
+    check_threshold,
+    columns_of,
+    missing_columns,
+    roles_of,
+    trained_on,
+)
 from train.data.splits import (
     all_as_test,
     check_batch,
@@ -29,7 +34,7 @@ from train.data.splits import (
 )
 from train.data.token_labels import find_unusable
 from train.errors import ConfigError, DataError, OneClassError
-from train.outside.methods import ALL
+from train.outside import ALL
 
 __all__ = ["Work", "open_data"]
 

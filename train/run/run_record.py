@@ -19,12 +19,11 @@ from store import TraceStore
 from store.read.joined.joined_store import prefixes_of
 from store.traces.origin import origins_of
 from train.config import Arguments, Config, config_of_run, flag_of
-from train.data.batches import TrainingData
-from train.data.open import has_numbers
+from train.data.batches import TrainingData, has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
 from train.files import read_json, write_text
-from train.outside.methods import Difference, outside_differences
+from train.outside import Difference, outside_differences
 from train.records import WrongValueError, from_json
 from train.run.checkpoint import RunDirectory
 

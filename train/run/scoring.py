@@ -19,11 +19,9 @@ from store.errors import closest
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
 from train.config import Config, check_config, config_of_run
-from train.data.batches import TrainingData
+from train.data.batches import TrainingData, has_numbers, open_stores
 from train.data.in_memory import ANSWER, DataInMemory, data_in_memory
-from train.data.open import has_numbers, open_stores
-from train.data.readers import columns_of, reader_of
-from train.data.requirements import check_reader
+from train.data.requirements import check_reader, columns_of, reader_of
 from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
@@ -38,7 +36,7 @@ from train.fit.device import (
 from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.fit.token_scores import detector_tokens, probe_tokens
-from train.outside.methods import LOADED, NOTHING, load_chosen
+from train.outside import LOADED, NOTHING, load_chosen
 from train.run.checkpoint import Checkpoint, RunDirectory, load_weights
 from train.run.detectors import (
     build_detector,

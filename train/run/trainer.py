@@ -14,9 +14,8 @@ from lightning_fabric import Fabric
 from models import BASELINES, CONTROLS, Detector, FittedProbe, Probe
 from store.reports import count, first_ids
 from train.data.batches import TrainingData
-from train.data.columns import missing_columns
 from train.data.questions import Asked
-from train.data.readers import reader_of
+from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.findings import Scored, ScoredByName
@@ -36,9 +35,8 @@ from train.run.checkpoint import (
     load_weights,
 )
 from train.run.detectors import build_detector, number_of_layer, set_loss, settings_of_training
-from train.run.progress import Relay, TrainingBar, TrainingProgress
+from train.run.progress import Relay, TensorBoardLog, TrainingBar, TrainingProgress
 from train.run.search import Settings, describe_settings, for_trials, search, values_of
-from train.run.tensorboard import TensorBoardLog
 
 __all__ = [
     "Trainer",

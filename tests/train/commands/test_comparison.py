@@ -3,8 +3,7 @@
 from rich.console import Console
 from runs import make_run
 
-from train.commands.comparison import build_areas, print_comparison
-from train.commands.side_by_side import compare_runs
+from train.commands.side_by_side import build_areas, compare_runs, print_comparison
 from train.evaluate.results import StoreRecord
 from train.report.render import in_words
 

@@ -8,7 +8,7 @@ import runs
 from runs import fail, train
 
 from models import DETECTORS
-from train.outside.methods import forget
+from train.outside import forget
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "my_detector.py"

@@ -14,8 +14,7 @@ from store import Column, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.columns import missing_columns
-from train.data.requirements import check_layers, check_threshold
+from train.data.requirements import check_layers, check_threshold, missing_columns
 from train.data.splits import all_as_test, check_batch, read_splits
 from train.errors import DataError
 from train.evaluate.findings import count_splits

@@ -11,7 +11,7 @@ from splitting import split_data
 
 from models import DETECTORS, METHODS
 from store.traces.columns import TRACE_COLUMNS
-from train.data.readers import reader_of
+from train.data.requirements import reader_of
 from train.fit.device import build_fabric
 from train.fit.loop import Hooks, Training
 from train.fit.probes import score_probe

@@ -8,7 +8,7 @@ from rich.console import Console
 from train.evaluate.results import Entry, SplitsSummary
 from train.report import write_pages
 from train.report.console import print_results
-from train.report.methods import KINDS
+from train.report.evidence import KINDS
 from train.report.numbers import short
 from train.report.plots import GAP, draw_forest
 from train.report.tables import build_metrics

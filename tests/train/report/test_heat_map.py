@@ -1,6 +1,6 @@
 """The heat map of runs and stores: every number is in it, and no pixel."""
 
-from train.report.heat_map import draw_heat_maps
+from train.report.plots import draw_heat_maps
 from train.report.render import Picture, draw_svg
 
 CELLS = {("a", "x"): (0.91, [0.88, 0.94]), ("b", "x"): (0.4, [0.3, 0.5])}

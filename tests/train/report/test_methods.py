@@ -4,7 +4,7 @@ from itertools import chain
 from types import SimpleNamespace
 
 from train.evaluate.results import Facts
-from train.report.methods import N_SHOWN, choose_shown, find_kinds, find_styles
+from train.report.evidence import N_SHOWN, choose_shown, find_kinds, find_styles
 
 
 def make_results(models, baselines):

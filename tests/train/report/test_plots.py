@@ -9,10 +9,8 @@ import pytest
 
 from train.evaluate.metrics import aurc, auroc, risk_coverage, roc_points
 from train.evaluate.results import Epoch
-from train.report import plots
+from train.report import PICTURES, plots
 from train.report.numbers import short
-
-DRAWINGS = [getattr(plots, name) for name in plots.__all__ if name.startswith("draw_")]
 
 
 def add_layers(evidence):
@@ -22,7 +20,7 @@ def add_layers(evidence):
     return evidence
 
 
-@pytest.mark.parametrize("draw", DRAWINGS, ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
 @pytest.mark.parametrize(
     "models, baselines, n_runs",
     [(3, 2, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((9, 6, 2), (1, 1, 3)))],

@@ -4,9 +4,9 @@ import pytest
 from splitting import split_data
 
 from store.cli.main import main as store_main
-from train.data.readers import reader_of
+from train.data.requirements import reader_of
 from train.fit.probes import score_probe
-from train.run.costs import also_needed, bytes_of_answers
+from train.run.detectors import also_needed, bytes_of_answers
 
 L, D = 2, 8  # of the store: float16 states, some tokens, two answers to each question
 

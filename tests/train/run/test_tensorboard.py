@@ -7,7 +7,7 @@ import pytest
 
 from train.errors import OutputError
 from train.evaluate.results import Epoch
-from train.run.tensorboard import TensorBoardLog
+from train.run.progress import TensorBoardLog
 
 
 def read(directory):

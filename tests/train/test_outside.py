@@ -10,7 +10,7 @@ from small import complaint
 from models import DETECTORS, PROBES, Detector, Option, Probe
 from train.config import own_options, parse_arguments
 from train.errors import ConfigError
-from train.outside.methods import (
+from train.outside import (
     LOADED,
     describe_changes,
     forget,

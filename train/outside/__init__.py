@@ -1,1 +1,0 @@
-"""Detectors and probes from files of the user and from installed packages."""
