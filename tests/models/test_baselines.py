@@ -18,14 +18,6 @@ from models.baselines import (
 )
 
 
-def separable(rng, n, layer, n_layers=3):
-    """Features (n, n_layers, 4) of noise, but for `layer`, whose first number tells the label."""
-    labels = rng.integers(0, 2, n)
-    features = torch.from_numpy(rng.normal(size=(n, n_layers, 4)))
-    features[:, layer, 0] += torch.from_numpy(4.0 * labels)
-    return features, labels
-
-
 def test_first_token_without_a_logprob_is_left_out(pack, traces):
     """A trace without a prompt starts with NaN; the mean is over the others."""
     traces[0]["prompt_len"], traces[0]["answer_len"] = torch.tensor(0), torch.tensor(5)
@@ -34,26 +26,11 @@ def test_first_token_without_a_logprob_is_left_out(pack, traces):
 
 
 @pytest.mark.parametrize(
-    ("features", "column", "of_mean"),
-    [
-        (mean_logprob, "logprob", lambda m: m),
-        (perplexity, "logprob", lambda m: np.exp(-m)),
-        (mean_entropy, "entropy", lambda m: m),
-    ],
-)
-def test_scores_of_the_answer_equal_a_loop(features, column, of_mean, pack, traces, set_answer):
-    """Each is a function of the mean over the answer's tokens; NaN for an answer of no tokens."""
-    expected = []
-    for trace, (start, n) in zip(traces, [(1, 3), (1, 0), (4, 5), (1, 1), (3, 0)], strict=True):
-        set_answer(trace, start, n)
-        numbers = [float(trace[column][t]) for t in range(start, start + n)]
-        expected.append(of_mean(sum(numbers) / n) if n else np.nan)
-    np.testing.assert_allclose(features(pack(traces))[:, 0, 0], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
     ("features", "column", "reduce"),
     [
+        (mean_logprob, "logprob", np.mean),
+        (perplexity, "logprob", lambda numbers: np.exp(-np.mean(numbers))),
+        (mean_entropy, "entropy", np.mean),
         (sum_logprob, "logprob", sum),
         (min_logprob, "logprob", min),
         (first_logprob, "logprob", lambda numbers: numbers[0]),
@@ -120,36 +97,6 @@ def test_uncertainty_without_the_end(pack, traces):
     found = uncertainty(batch)
     assert found[:, :, -1].isnan().all()
     torch.testing.assert_close(found[:, :, :-1], expected[:, :, :-1], equal_nan=True)
-
-
-def test_a_number_that_no_trace_has_weighs_nothing():
-    """Neither in the fit nor, should a later trace have it, in its score."""
-    rng = np.random.default_rng(0)
-    features, labels = separable(rng, 100, 0, n_layers=1)
-    features[:, :, 3] = float("nan")
-    fitted = BASELINES["uncertainty"].fit(features, labels, features, labels)
-    scores = fitted.predict(features)
-    features[:, :, 3] = 1000.0
-    np.testing.assert_array_equal(fitted.predict(features), scores)
-
-
-def test_validation_chooses_the_layer():
-    """The layer that tells the label is found, whichever it is."""
-    rng = np.random.default_rng(0)
-    for layer in range(3):
-        fitted = BASELINES["logreg_best"].fit(
-            *separable(rng, 200, layer), *separable(rng, 100, layer)
-        )
-        assert fitted.alternative == layer
-
-
-def test_a_missing_number_counts_as_the_mean_of_train():
-    """NaN (an empty answer) is scored like an average trace."""
-    rng = np.random.default_rng(0)
-    features, labels = separable(rng, 100, 0, n_layers=1)
-    fitted = BASELINES["mean_logprob"].fit(features[:, :, :1], labels, features[:, :, :1], labels)
-    mean = features[:, 0, 0].mean().item()
-    np.testing.assert_allclose(*fitted.predict(torch.tensor([[[float("nan")]], [[mean]]])))
 
 
 def test_majority_is_the_share_of_hallucinations_in_train():

@@ -12,24 +12,17 @@ from models.standardise import Standardise
 
 LABELS = torch.tensor([1, 0, 1, 0, 0])
 
-LEARNING = [
-    "drift",
-    "token_sequence",
-    *(
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in ("halunet", "clap", "layer_transitions", "state_sequence", "los_net", "charm")
-    ),
-]
-
 every_detector = pytest.mark.parametrize("name", DETECTORS)
 
 
 @every_detector
 def test_one_finite_logit_per_trace_and_a_scalar_loss(name, build, pack, traces):
-    """A batch of B traces gives B float32 logits, and a loss whose gradient reaches every
-    weight."""
-    detector = build(name)
-    outputs = detector(pack(traces))
+    """A batch of B traces gives B float32 logits, and a loss whose gradient reaches every weight;
+    no column is read that is not declared."""
+    detector, batch = build(name), pack(traces)
+    read = (*detector.columns, *detector.targets)
+    batch.columns = {column: batch.columns[column] for column in read}
+    outputs = detector(batch)
     assert outputs.logits.shape == (5,)
     assert outputs.logits.dtype == torch.float32
     detector.loss(outputs, LABELS).backward()
@@ -72,7 +65,7 @@ def test_the_state_is_all_there_is(name, build, pack, traces):
     assert not torch.allclose(logits[0], build(name).eval()(pack(traces)).logits)
 
 
-@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("name", ["drift", "token_sequence"])
 def test_it_learns(name, build, pack, traces):
     """A few traces are told apart after some steps of an optimizer."""
     batch, labels = pack([*traces[:1], *traces[2:]]), torch.tensor([1, 0, 1, 0])
@@ -99,14 +92,6 @@ def test_a_layer_that_is_not_there(name, setting, layer, build):
     """The message names the range."""
     with pytest.raises(ValueError, match=f"{setting}: expected 0 to 2, found {layer}"):
         build(name, **{setting: layer})
-
-
-@every_detector
-def test_columns_suffice(name, build, pack, traces):
-    """A detector reads no column that it does not declare."""
-    batch = pack(traces)
-    batch.columns = {column: batch.columns[column] for column in DETECTORS[name].columns}
-    build(name)(batch)
 
 
 @every_detector
@@ -228,18 +213,6 @@ def test_only_the_answer_needs_to_know_where_it_is(name, readout, build, pack, t
     detector(batch)
 
 
-@graph_detectors
-def test_an_unknown_prompt_is_read_at_all_tokens(name, build, pack, traces, set_answer):
-    """`answer` is then `mean`, and differs from it where the answer is known."""
-    by_answer, by_mean = (build(name, readout=one).eval() for one in ("answer", "mean"))
-    known = by_answer(pack(traces)).logits
-    for trace in traces:
-        set_answer(trace, -1, 3)
-    batch = pack(traces)
-    torch.testing.assert_close(by_answer(batch).logits, by_mean(batch).logits)
-    assert (known - by_mean(batch).logits).abs()[[0, 2, 4]].min() > 1e-7
-
-
 def test_the_encoder_is_its_formula(build, pack, traces):
     """Edge by edge: LayerNorm(x + MLP(x + sum of share * relu(x_j + a w + b))), twice, then the
     last token's vector beside its projected state."""
@@ -303,31 +276,6 @@ def test_sums_and_means_are_the_plain_encoder(name, build, pack, traces):
     x = detector.encoder.second(detector.encoder.first(graphs.x, *edges).relu(), *edges)
     older = global_mean_pool(x, graphs.batch, size=graphs.n_graphs)
     assert torch.equal(detector.encode(batch), older.unflatten(0, (-1, hidden.shape[1])))
-
-
-def outliers(traces):
-    """The traces with float32 states whose first dimension is 100 times the others."""
-    copies = [trace | {"hidden_states": trace["hidden_states"].float()} for trace in traces]
-    for trace in copies:
-        trace["hidden_states"][..., 0] += 100
-    return copies
-
-
-@graph_detectors
-@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e2])
-def test_outlier_dimensions_do_not_drown_the_others(name, factor, build, pack, traces):
-    """One dimension 100 times the others, at any scale: another one still moves the vectors."""
-    detector = build(name).eval()
-
-    def changed(sign):
-        copies = outliers(traces)
-        for trace in copies:
-            trace["hidden_states"][..., 1] *= sign
-            trace["hidden_states"] *= factor
-        return detector.encode(pack(copies))  # (B, L, f)
-
-    assert (changed(1) - changed(-1)).abs().amax(dim=2).min() > 1e-4
-    torch.testing.assert_close(changed(1), detector.encode(pack(outliers(traces))))
 
 
 @pytest.mark.parametrize("setting", [{"readout": "first"}, {"aggregation": "max"}], ids=str)

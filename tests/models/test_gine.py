@@ -96,14 +96,6 @@ def gine_pairs(offsets):
     return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
 
 
-def test_state_is_that_of_pyg():
-    """Weights that PyG's convolution saved load, by name and shape."""
-    ours, pyg = two_convolutions()
-    assert {k: v.shape for k, v in ours.state_dict().items()} == {
-        k: v.shape for k, v in pyg.state_dict().items()
-    }
-
-
 @kinds
 def test_half_precision_sums_in_single(kept):
     """Under autocast the sums are those of float32; only the products of the MLP are halved."""

@@ -41,14 +41,6 @@ def test_the_constructor_takes_it_by_its_name():
     assert (detector.head.in_features, detector.head.out_features) == (8, 5)
 
 
-def test_a_detector_without_options_needs_no_declaration():
-    assert Detector.options == ()
-
-
-def test_text_that_is_empty_describes_itself():
-    assert Option("n_heads", 4).help == "n heads"
-
-
 @pytest.mark.parametrize("name", ["a-b", "", "1a", "_a", "größe"])
 def test_names_are_identifiers(name):
     with pytest.raises(ValueError, match="expected a name of letters"):

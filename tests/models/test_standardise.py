@@ -8,24 +8,6 @@ from models import DETECTORS
 from models import standardise as module
 from models.standardise import EPSILON, LIMIT, LayerGate, Standardise, build_scale, observing
 
-STANDARDISING = [
-    "gnn_det_lstm",
-    "gvae_lstm",
-    "token_probe",
-    "drift",
-    "halunet",
-    "clap",
-    "layer_transitions",
-    "icr_probe",
-    "token_sequence",
-    "state_sequence",
-    "los_net",
-    "charm",
-    "charm_edges",
-    "act_conv",
-    "act_vit",
-]
-
 
 def batches(*sizes):
     """Rows of 3 features whose means and spreads are far apart."""
@@ -75,16 +57,6 @@ def test_only_a_sample_changes_the_statistics():
     assert layer.count.tolist() == [8.0] * 3
     layer(second)
     assert layer.count.tolist() == [8.0] * 3
-
-
-def test_whatever_standardises_asks_for_a_sample(build):
-    """Without one the input would pass as it is."""
-    found = [name for name in DETECTORS if has_scales(build(name))]
-    assert found == STANDARDISING
-
-
-def has_scales(detector):
-    return any(isinstance(part, Standardise) for part in detector.modules())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

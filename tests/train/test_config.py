@@ -72,30 +72,19 @@ def test_switches_are_of_detectors_and_options_are_settings():
     [
         ("--epochs 0", "--epochs: expected at least 1 and at most 1000000, found 0"),
         ("--lr 0", "--lr: expected above 0 and at most 10, found 0"),
-        ("--lr inf", "--lr: expected above 0 and at most 10, found inf"),
         ("--attn-threshold 1.5", "--attn-threshold: expected at least 0 and at most 1, found 1.5"),
-        (
-            "--attn-threshold -0.1",
-            "--attn-threshold: expected at least 0 and at most 1, found -0.1",
-        ),
         ("--score-threshold nan", "--score-threshold: expected a finite number, found nan"),
         ("--dropout 1", "--dropout: expected at least 0 and at most 0.99, found 1"),
         ("--top-k -1", "--top-k: expected at least 0 and at most 2147483647, found -1"),
-        ("--threads 0", "--threads: expected at least 1 and at most 1024, found 0"),
-        ("--seed -1", "--seed: expected at least 0"),
         ("--batch-size two", "argument --batch-size: invalid int value: 'two'"),
         ("--bach-size 2", "unrecognized arguments: --bach-size 2"),
         ("--precision 8", "argument --precision: invalid choice: '8'"),
-        ("--schedule cosine", "argument --schedule: invalid choice: 'cosine'"),
-        ("--mixup -1", "--mixup: expected at least 0 and at most 100, found -1.0"),
         ("--layers a:b", "--layers: expected a form like 8,16,24 or 8-16 or -2, found 'a:b'"),
-        ("--layers 1:9:0", "--layers: expected a form like 8,16,24 or 8-16 or -2, found '1:9:0'"),
         ("--columns hs_last", "--columns: expected a form like hs_last=MY_STATES, found 'hs_last'"),
         (
             "--save-every soon",
             "--save-every: expected a form like 500, 10min or 500,10min, found 'soon'",
         ),
-        ("--save-every 0", "--save-every: expected a form like 500, 10min or 500,10min, found '0'"),
         ("--resume --overwrite", "argument --overwrite: not allowed with argument --resume"),
         (
             "--no-run-lstm --no-run-gnn-det --no-run-gvae",
@@ -203,7 +192,6 @@ def test_settings_of_a_file(tmp_path):
         ('{"epoch": 3}', "expected settings of python -m train --help, found 'epoch'"),
         ('{"seeds": "3"}', "expected seeds: an integer, found '3'"),
         ('{"seeds": true}', "expected seeds: an integer, found True"),
-        ('{"top_k": 1.5}', "expected top_k: an integer, found 1.5"),
         ('{"margin": 1}', "--margin: expected less than 0.5, by which a perfect AUROC is above"),
         ('{"lr": NaN}', "--lr: expected above 0 and at most 10, found nan"),
         (

@@ -103,12 +103,9 @@ def test_the_bytes_that_are_hashed_are_run(file):
     "text, item, message",
     [
         ("x = 1 +\n", "A", "mine.py, line 2: SyntaxError: invalid syntax"),
-        ("\n\nimport no_such_module\n", "A", "line 4: ModuleNotFoundError: No module named"),
-        ("def f():\n    1 / 0\nf()\n", "A", "mine.py, line 3: ZeroDivisionError: division"),
         ("import json\njson.loads('')\n", "A", "mine.py, line 3: JSONDecodeError"),
         ("import sys\nsys.exit('bye')\n", "A", "mine.py, line 3: SystemExit: bye"),
         ("raise ValueError('a\\nb')\n", "A", "line 2: ValueError: a b"),
-        ("Option('a-b', 1)\n", "A", "line 2: ValueError: option 'a-b': expected a name"),
         (BODY, "Nope", "expected a detector or probe 'Nope', found MyHTTPDetector, Named, NORM"),
         ("A = 1\n", "A", "A: expected a subclass of models.Detector or a models.Probe, found int"),
         ("class A: pass\n", "A", "or a models.Probe, found class A"),
@@ -122,7 +119,6 @@ def test_the_bytes_that_are_hashed_are_run(file):
             "expected a constructor that takes hidden_size, dropout",
         ),
         (f"{BODY}\nNamed.name = 'lstm_solo'\n", "Named", "a method called 'lstm_solo' already"),
-        (f"{BODY}\nNamed.name = 'entropy'\n", "Named", "a method called 'entropy' already"),
         (f"{BODY}\nNamed.name = 3\n", "Named", "expected `name` to be a text, found 3"),
     ],
 )
@@ -139,9 +135,7 @@ def test_what_cannot_be_loaded_is_one_line(write, text, item, message):
     "item, message",
     [
         ("nowhere.py:A", "--models: nowhere.py: No such file or directory; give FILE.py:CLASS"),
-        (".:A", "--models: .: Is a directory"),
         ("mine.py", "expected a name or FILE.py:CLASS, found 'mine.py'"),
-        ("mine.py:", "expected a name or FILE.py:CLASS, found 'mine.py:'"),
         (":A", "expected a name or FILE.py:CLASS, found ':A'"),
     ],
 )

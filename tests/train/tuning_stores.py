@@ -19,19 +19,6 @@ def write_states(path, labels, states, name="hs_last", axis=None, provenance=Non
     return small.store_columns(path, columns, provenance).path
 
 
-def write_wide(path, n=2000, n_layers=8, width=384, strength=1.0):
-    """A weak direction beside a few dimensions of huge numbers, as in a language model."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, n)
-    states = rng.normal(size=(n, n_layers, width))
-    direction = rng.normal(size=width)
-    direction *= strength / np.linalg.norm(direction)
-    states += labels[:, None, None] * direction * np.linspace(0.2, 1, n_layers)[:, None]
-    outliers = rng.choice(width, 4, replace=False)
-    states[:, :, outliers] = 200 + 50 * rng.normal(size=(n, n_layers, 4))
-    return write_states(path, labels, states)
-
-
 def write_large(path, n=1200, n_layers=4, width=384):
     """What counts are the few dimensions that vary most; the others are small noise."""
     rng = np.random.default_rng(0)
@@ -40,16 +27,6 @@ def write_large(path, n=1200, n_layers=4, width=384):
     states[:, :, :3] = rng.normal(size=(n, n_layers, 3))
     states[:, -1, :3] += 1.8 * labels[:, None]
     return write_states(path, labels, states)
-
-
-def write_xor(path, n=2000, n_layers=4, width=32):
-    """The label is whether two layers lean to the same side, which no single one tells."""
-    rng = np.random.default_rng(0)
-    signs = rng.integers(0, 2, (2, n))
-    states = rng.normal(size=(n, n_layers, width))
-    for sign, layer in zip(signs, (0, n_layers - 1), strict=True):
-        states[:, layer, :8] += 1.2 * (2 * sign[:, None] - 1)
-    return write_states(path, signs[0] ^ signs[1], states)
 
 
 def write_one_layer(path, n=600, n_layers=8, width=32, layer=3):

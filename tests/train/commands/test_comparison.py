@@ -1,9 +1,8 @@
 """A comparison as tables."""
 
-from rich.console import Console
 from runs import make_run
 
-from train.commands.side_by_side import build_areas, compare_runs, print_comparison
+from train.commands.side_by_side import build_areas, compare_runs
 from train.evaluate.results import StoreRecord
 from train.report.render import in_words
 
@@ -31,17 +30,3 @@ def test_runs_on_traces_of_different_models_are_said_to_be():
         assert is_said == compared.different_models
         found.append(compared.different_models)
     assert found == [False, True, False]
-
-
-def test_the_star_is_explained_beneath_the_tables(capsys):
-    """And so are the short headers; those of the tests only where there are tests."""
-    runs = {"a": make_run({"x": 1, "y": 2}, "y"), "b": make_run({"x": 3, "y": 4}, "x")}
-    found = compare_runs(runs)
-    print_comparison(found, Console(width=100))
-    out = capsys.readouterr().out
-    _, star, notes = out.rpartition("\n* best detector of its run on validation")
-    assert star
-    assert "Holm: " in notes
-    assert "*" not in in_words("compared_rows", found)
-    print_comparison(compare_runs({"a": runs["a"], "b": runs["a"]}), Console(width=100))
-    assert "Holm" not in capsys.readouterr().out

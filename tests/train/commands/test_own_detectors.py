@@ -176,28 +176,6 @@ def test_an_option_of_its_own_chooses_columns(store_path, write, tmp_path, capsy
     assert call(capsys, "predict", "--run", out, "--store", store_path, models)[0] == 0
 
 
-NUMBERS = """
-class Summed(Least):
-    columns = ("logprob",)
-
-    def encode(self, batch):
-        logprob, offsets = batch.ragged("logprob")
-        parts = logprob.nan_to_num().split(offsets.diff().tolist())
-        return torch.stack([part.sum()[None] for part in parts])
-
-"""
-
-
-def test_a_detector_of_single_numbers(store_path, write, tmp_path, capsys):
-    """The hidden size is 1."""
-    file = write(NUMBERS)
-    models = f"--models={file}:Summed"
-    out = tmp_path / "run"
-    results = train(store_path, out, *ONCE, models)
-    assert results["models"]["summed"]["parameters"] == 2
-    assert call(capsys, "predict", "--run", out, "--store", store_path, models)[0] == 0
-
-
 def test_a_method_that_is_named_beside_all_is_not_left_out(store_path, write, tmp_path, capsys):
     """Its column is missing: the run does not begin without it."""
     file = write('LACKING = Probe(("no_such_column",), None)')
@@ -221,12 +199,11 @@ class OwnLoss(Least):
 
 
 def test_a_loss_of_its_own_is_minimised(store_path, write, tmp_path):
-    """Not replaced; and it is not compared with the cross-entropy of the base rate."""
+    """Not replaced by that of the settings."""
     file = write(OWN_LOSS)
     flags = [*ONCE, f"--models={file}:OwnLoss", "--lr=1e-6"]
     (training,) = train(store_path, tmp_path / "run", *flags)["models"]["own_loss"]["runs"]
     assert training["history"][0]["loss"] > 5  # ten times log 2
-    assert "base rate" not in training.get("warning", "")
 
 
 @pytest.mark.parametrize("flag", ["--focal-loss", "--class-weights", "--label-smoothing=0.1"])

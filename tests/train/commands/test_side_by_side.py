@@ -118,35 +118,6 @@ def test_names_of_runs_differ(paths, names):
     assert name_runs([Path(path) for path in paths]) == names
 
 
-def test_equal_scores_are_no_hypothesis():
-    """A baseline against itself is not tested, nor does it make the others' correction stricter."""
-    models = {"length": 7, "entropy": 8}
-    runs = {
-        name: make_run(models | {"logreg": seed, "lstm": seed + 1}, "lstm", baselines=BASELINES)
-        for name, seed in (("a", 1), ("b", 3))
-    }
-    found = compare_runs(runs)
-    assert [one.a[1] for one in found.comparisons] == ["lstm", "logreg"]
-    p_values = {i: one.p_delong for i, one in enumerate(found.comparisons)}
-    assert [one.p_holm for one in found.comparisons] == list(holm(p_values).values())
-
-
-def test_detectors_are_tested_before_baselines():
-    """Whatever their order in the runs; the best pair stands first."""
-    models = {"logreg": 1, "x": 2, "y": 3}
-    runs = {
-        "a": make_run(models, "y", baselines=BASELINES),
-        "b": make_run({name: seed + 9 for name, seed in models.items()}, "x", baselines=BASELINES),
-    }
-    pairs = [(one.what, one.a[1], one.b[1]) for one in compare_runs(runs).comparisons]
-    assert pairs == [
-        ("best", "y", "x"),
-        ("same", "x", "x"),
-        ("same", "y", "y"),
-        ("same", "logreg", "logreg"),
-    ]
-
-
 def test_one_hypothesis_is_tested_once():
     """Scores that rank alike ask the same on any scale; so do two names for one ranking."""
     runs = {"a": make_run({"x": 1, "logprob": 2}, "x"), "b": make_run({"x": 3, "logprob": 4}, "x")}

@@ -1,20 +1,16 @@
 """Training and judging on labels of tokens, and scores of tokens of new traces."""
 
 import json
-import shutil
 from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 from runs import SMALL, call, fail, predict, train
 from sklearn.metrics import roc_auc_score
 from token_stores import write_token_store
-from torch.nn.functional import binary_cross_entropy_with_logits
 
-from store import TokenLoader, TraceStore
-from store.transform.subset import rows_of_split
+from store import TraceStore
 from train.files import read_json
 from train.report.console import print_results
 from train.run.results import read_results
@@ -70,33 +66,6 @@ def test_results_judge_tokens(results, store):
     labels, _ = read_tokens(store, "token_label")
     counts = results["tokens"]
     assert 0 < counts["test"]["hallucinated"] + counts["val"]["hallucinated"] < (labels == 1).sum()
-
-
-def test_a_probe_of_shuffled_tokens_is_as_good(results, store):
-    """A linear probe that a plain loop trains from a TokenLoader, on tokens of the same split."""
-    columns = ["hidden_states", "token_label"]
-    options = {"tokens": "answer", "select": {"hidden_states": {"layers": "2"}}}
-    opened = TraceStore.open(store)
-
-    def loader(split, batch_size, shuffle):
-        rows = rows_of_split(opened, split, seed=0)
-        return TokenLoader(opened, columns, batch_size, shuffle, rows=rows, **options)
-
-    torch.manual_seed(0)
-    probe = torch.nn.Linear(8, 1)
-    optimizer = torch.optim.Adam(probe.parameters(), lr=0.01)
-    training = loader("train", 64, shuffle=True)
-    while training.epoch < 20:
-        for batch in training:
-            logits = probe(batch["hidden_states"].flatten(1).float()).squeeze(1)
-            loss = binary_cross_entropy_with_logits(logits, batch["token_label"].float())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    (test,) = loader("test", 10_000, shuffle=False)
-    scores = probe(test["hidden_states"].flatten(1).float()).squeeze(1).detach()
-    auroc = roc_auc_score(test["token_label"], scores)
-    assert auroc == pytest.approx(results["models"]["token_probe"]["tokens"]["auroc"], abs=0.03)
 
 
 def test_reports_show_tokens(run, capsys):
@@ -161,16 +130,6 @@ def test_methods_that_score_no_token(run, tmp_path, capsys):
     line = fail(capsys, *predict(run, path, *flags))
     assert "--tokens: expected a method that scores tokens, found saplma, answer_length" in line
     assert "score_saplma" not in TraceStore.open(path).schema.columns
-
-
-def test_a_resumed_run_has_the_same_numbers(run, results, store, tmp_path):
-    """Trainings that were finished are not done again; their tokens are judged again."""
-    out = shutil.copytree(run, tmp_path / "out")
-    (out / "results.json").unlink()
-    (out / "saplma-seed0.pt").unlink()
-    again = train(store, out, *FLAGS, ALL, "--resume")
-    for name in ("token_probe", "saplma"):
-        assert again["models"][name]["tokens"] == results["models"][name]["tokens"]
 
 
 def test_settings_of_the_probe(store, tmp_path):

@@ -156,29 +156,6 @@ def test_what_cannot_be_ranked_is_refused(metric):
         metric(np.array([1, 1]), np.array([0.5, 0.6]))
 
 
-def area_of_rejection(uncertainty, quality):
-    """LM-Polygraph's area, by its definition: the mean quality of what remains after rejecting the
-    0, 1, ... most uncertain answers, over all numbers of rejected answers but all of them."""
-    remaining = [quality for _, quality in sorted(zip(uncertainty, quality, strict=True))]
-    return np.mean([np.mean(remaining[:k]) for k in range(len(remaining), 0, -1)])
-
-
-def direct_prr(labels, scores):
-    """Random scores as the mean over 1,000 drawn ones, the oracle as the labels themselves."""
-    rng = np.random.default_rng(0)
-    quality = 1 - labels
-    drawn = [area_of_rejection(rng.random(len(labels)), quality) for _ in range(1000)]
-    oracle = area_of_rejection(labels, quality)
-    return (area_of_rejection(scores, quality) - np.mean(drawn)) / (oracle - np.mean(drawn))
-
-
-def test_prr_equals_its_definition():
-    """Of 60 rows without ties, up to the error of the drawn random scores."""
-    labels, scores = LABELS[:60], SMOOTH[:60]
-    found = prediction_rejection_ratio(labels, scores)
-    assert found == pytest.approx(direct_prr(labels, scores), abs=0.02)
-
-
 def test_prr_of_perfect_random_and_opposite_scores():
     """1 for the labels, 0 for a constant, below 0 where hallucinations have the lowest scores."""
     assert prediction_rejection_ratio(LABELS, LABELS * 1.0) == pytest.approx(1)
@@ -186,14 +163,14 @@ def test_prr_of_perfect_random_and_opposite_scores():
     assert prediction_rejection_ratio(LABELS, 1.0 - LABELS) < -0.5
 
 
-def test_prr_of_half_leaves_out_at_most_half():
-    """LM-Polygraph's area over the least rejected half, as the oracle has it."""
-    quality = (1 - LABELS)[np.argsort(SMOOTH)]
-    last = [np.mean(quality[:k]) for k in range(151, 301)]
-    best = [np.mean(np.sort(1 - LABELS)[::-1][:k]) for k in range(151, 301)]
-    random = np.mean(quality)
-    expected = (np.mean(last) - random) / (np.mean(best) - random)
-    assert prediction_rejection_ratio(LABELS, SMOOTH, most=0.5) == pytest.approx(expected)
+@pytest.mark.parametrize("most", [1, 0.5])
+def test_prr_equals_its_definition(most):
+    """LM-Polygraph's area over the least rejected rows, as the oracle and random scores have it."""
+    quality, counts = 1 - LABELS, range(301 - int(300 * most), 301)
+    by_scores, best = quality[np.argsort(SMOOTH)], np.sort(quality)[::-1]
+    area, oracle = (np.mean([one[:k].mean() for k in counts]) for one in (by_scores, best))
+    expected = (area - quality.mean()) / (oracle - quality.mean())
+    assert prediction_rejection_ratio(LABELS, SMOOTH, most=most) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [0, 1, 1], [1, 0, 0]])

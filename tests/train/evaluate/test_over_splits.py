@@ -178,14 +178,6 @@ def test_remarks_of_every_split_are_kept():
     assert replace(runs[0], splits=found).shown.remarks == expected
 
 
-def test_shown_are_the_means_of_several_splits_only():
-    one = make_run(0)
-    assert one.shown is one
-    shown = replace(one, splits=summarise_splits(RUNS)).shown
-    assert shown.models["a"].test.auroc_splits
-    assert shown.split == one.split
-
-
 def test_results_are_read_as_they_were_written():
     """Through JSON; what has its default is not in the file."""
     results = replace(make_run(0), splits=summarise_splits(RUNS))

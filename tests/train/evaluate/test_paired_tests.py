@@ -1,5 +1,5 @@
-"""Tests of two AUROCs against their definitions, against permutations, and on simulated data whose
-truth is known."""
+"""Tests of two AUROCs against their definitions; benchmarks/coverage has them on simulated data
+whose truth is known."""
 
 import math
 from dataclasses import replace
@@ -9,7 +9,6 @@ import pytest
 from runs import paired_bootstrap
 from scipy.stats import norm
 
-from train.evaluate.intervals import auroc_interval
 from train.evaluate.metrics import auroc, mean_auroc
 from train.evaluate.paired_tests import compare_pairs, delong_test, holm
 
@@ -45,20 +44,6 @@ def direct_delong(labels, a, b):
     return difference, z, 2 * norm.sf(abs(z))
 
 
-def two_normals(rng, shifts, n=120):
-    """Labels and two correlated scores, normal in each class, a shift apart: AUROC = Phi(shift /
-    sqrt 2)."""
-    labels = rng.integers(0, 2, n)
-    common = rng.normal(size=n)
-    return labels, *(
-        shift * labels + math.sqrt(0.5) * (common + rng.normal(size=n)) for shift in shifts
-    )
-
-
-def true_auroc(shift):
-    return norm.cdf(shift / math.sqrt(2))
-
-
 def delong(labels, a, b):
     """Difference, z and p."""
     found = delong_test(labels, a, b)
@@ -80,40 +65,8 @@ def test_delong_equals_its_definition_on_small_data(seed):
     assert delong(labels, a, b) == pytest.approx(direct_delong(labels, a, b), abs=1e-12)
 
 
-@smooth_tied_and_mixed
-def test_tests_are_antisymmetric(a, b):
-    """Which of the two comes first changes the signs and nothing else."""
-    (difference, z, p_value), back = delong(LABELS, a, b), delong(LABELS, b, a)
-    assert back == pytest.approx((-difference, -z, p_value))
-    there, back = (paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0) for pair in ((a, b), (b, a)))
-    assert back == pytest.approx((-there.difference, -there.high, -there.low, there.p))
-
-
-def permutation_p(labels, a, b, n_permutations=1000):
-    """Share of the exchanges of a and b, row by row, with a difference as large as observed."""
-    rng = np.random.default_rng(0)
-    observed = abs(auroc(labels, a) - auroc(labels, b))
-    n_as_large = 0
-    for _ in range(n_permutations):
-        swap = rng.random(len(labels)) < 0.5
-        difference = auroc(labels, np.where(swap, b, a)) - auroc(labels, np.where(swap, a, b))
-        n_as_large += abs(difference) >= observed - 1e-12
-    return n_as_large / n_permutations
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_p_values_are_about_those_of_permutations(seed):
-    """Of two scores on one scale DeLong's test and the bootstrap agree with random exchanges."""
-    labels, a, b = two_normals(np.random.default_rng(seed), (1.0, 0.8), n=200)
-    expected = permutation_p(labels, a, b)
-    bootstrap = paired_bootstrap(labels, a, b, np.arange(200), seed=0)
-    for found in (delong_test(labels, a, b), bootstrap):
-        assert found.p == pytest.approx(expected, abs=0.03)
-
-
 def test_equal_scores_do_not_differ():
-    """Every permutation of equals is as extreme as the data: p = 1, not NaN."""
-    assert permutation_p(LABELS, GOOD, GOOD, n_permutations=20) == 1
+    """No resample of equals is less extreme than the data: p = 1, not NaN."""
     assert delong(LABELS, GOOD, GOOD) == (0, 0, 1)
     found = paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0)
     assert (found.difference, found.p) == (0, 1)
@@ -153,28 +106,6 @@ def test_least_p_of_the_bootstrap():
     assert found.p == pytest.approx(2 / 1001)
 
 
-@pytest.mark.slow
-def test_intervals_cover_the_truth():
-    """Of 120 simulated data sets 95% of the intervals hold the known AUROC, and difference."""
-    rng, n_covered = np.random.default_rng(2), np.zeros(2)
-    area, difference = true_auroc(1.2), true_auroc(1.2) - true_auroc(0.7)
-    for seed in range(120):
-        labels, a, b = two_normals(rng, (1.2, 0.7))
-        low, high = auroc_interval(labels, a, np.arange(120))
-        paired = paired_bootstrap(labels, a, b, np.arange(120), seed)
-        n_covered += low <= area <= high, paired.low <= difference <= paired.high
-    assert np.all((n_covered / 120 >= 0.88) & (n_covered / 120 <= 0.99))
-
-
-@pytest.mark.slow
-def test_delong_errs_as_often_as_it_says():
-    """Of 1,000 pairs of equally good detectors 5% are called different at 0.05, 20% at 0.2."""
-    rng = np.random.default_rng(3)
-    p = np.array([delong_test(*two_normals(rng, (0.8, 0.8))).p for _ in range(1000)])
-    assert np.mean(p < 0.05) == pytest.approx(0.05, abs=0.02)
-    assert np.mean(p < 0.2) == pytest.approx(0.2, abs=0.04)
-
-
 def jackknife_variance(labels, scores, questions):
     """Variance of an AUROC by its placement values without each question, in a loop over them."""
     gaps = np.subtract.outer(scores[labels == 1], scores[labels == 0])
@@ -205,15 +136,6 @@ def test_clustered_delong_equals_its_definition(scores, questions):
     found = delong_test(LABELS, scores, np.zeros(150), questions)
     error = math.sqrt(jackknife_variance(LABELS, scores, questions))
     assert found.z == pytest.approx((auroc(LABELS, scores) - 0.5) / error)
-
-
-def test_repeated_rows_make_nothing_surer():
-    """Ten copies of each row within its question leave the p value nearly as it was."""
-    rows = np.repeat(np.arange(150), 10)
-    once = delong_test(LABELS, GOOD, FAIR, QUESTIONS)
-    copied = delong_test(LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows])
-    assert copied == pytest.approx(once)
-    assert delong_test(LABELS[rows], GOOD[rows], FAIR[rows]).p < once.p / 10
 
 
 @pytest.mark.parametrize(

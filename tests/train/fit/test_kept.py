@@ -10,9 +10,8 @@ from loops import Saver, load
 from splitting import split_data
 from tuning_stores import write_states
 
-from store import TraceStore
 from train.config import Config
-from train.fit.loop import fit, predict
+from train.fit.loop import fit
 from train.run.detectors import build_detector
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
@@ -49,24 +48,6 @@ def test_the_cache_changes_no_bit(data, n_fit, num_workers):
     assert len(cached.kept) == min(n_fit, n_visited)
 
 
-def test_later_epochs_read_nothing(data, monkeypatch):
-    """With a cache that holds all images, training and validation need the store once.
-
-    Before it, the scales of the states are taken from a sample: here from all rows of train.
-    """
-    read = []
-    original = TraceStore.read_batch
-
-    def read_batch(store, plan, rows, options=None, **given):
-        read.extend(rows.tolist())
-        return original(store, plan, rows, options, **given)
-
-    monkeypatch.setattr(TraceStore, "read_batch", read_batch)
-    train(data, epochs=3)
-    sample = data.splits.train
-    assert sorted(read) == sorted([*sample, *data.splits.train, *data.splits.val])
-
-
 @pytest.mark.parametrize("name", ["act_conv", "act_vit"])
 def test_going_on_with_an_empty_cache_gives_the_same_bits(data, name):
     """From any saved state, the images being read again."""
@@ -76,20 +57,6 @@ def test_going_on_with_an_empty_cache_gives_the_same_bits(data, name):
     for state in states[:-1]:
         resumed, _ = train(data, state, **settings)
         assert_same(whole, resumed)
-
-
-def test_scores_are_without_augmentation(data):
-    """Two scorings are equal bit for bit, and those of the detector that was never augmented."""
-    training, _ = train(data, augment="noise", augment_strength=0.5)
-    data = replace(data, config=Config(**SMALL))
-    plain = build_detector("act_conv", data)
-    plain.load_state_dict(training.detector.state_dict())
-    scores = [
-        predict(FABRIC, detector, data, "test")
-        for detector in (training.detector, training.detector, plain)
-    ]
-    assert np.array_equal(scores[0], scores[1])
-    assert np.array_equal(scores[0], scores[2])
 
 
 def test_images_are_of_the_layers_that_are_read(tmp_path):

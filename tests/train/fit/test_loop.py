@@ -50,13 +50,6 @@ def run(data, detector=None, config=None, hooks=None, state=None):
     return training.history, hooks.best, detector
 
 
-def test_an_unknown_detector_learns(data):
-    """A detector that is in no registry is trained like the others."""
-    history, best, _ = run(data, config=Config(epochs=30, lr=0.05, patience=30))
-    assert history[-1].loss < history[0].loss
-    assert best[-1][0].val_auroc > 0.9
-
-
 class Scripted(Linear):
     """Knows the labels of validation, by epochs, with these log-odds; noise is drawn anew."""
 
@@ -153,23 +146,6 @@ def test_states_are_saved_as_often_as_asked(data):
     assert 8 in steps
     assert {11, 14} <= set(steps)  # 3 and 6 after that, over the end of the epoch
     assert all(b - a <= 3 for a, b in itertools.pairwise([0, *steps]))
-
-
-def test_a_resumed_training_counts_its_steps_on(data):
-    """The states that it saves are those that it would have saved if it had never stopped."""
-    config = Config(epochs=2, batch_size=16, save_every="3", lr=1e-6)
-    saver = Recorder()
-    run(data, config=config, hooks=saver)
-    for i, state in enumerate(saver.states):
-        resumed = Recorder()
-        run(data, config=config, hooks=resumed, state=load(state))
-        assert list(map(place, resumed.states)) == list(map(place, saver.states[i + 1 :]))
-
-
-def place(state):
-    """Number of finished epochs, and of rows of the next one, in a saved state."""
-    loaded = load(state)
-    return len(loaded["history"]), loaded["batches"]["position"]
 
 
 def test_random_steps_are_functions_of_their_place():

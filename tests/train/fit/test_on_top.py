@@ -1,19 +1,16 @@
 """Detectors on top of a baseline: the offsets are of unseen questions, and what they add is real or
 nothing."""
 
-import json
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 from splitting import split_rows
-from tuning_stores import write_states
 
 from models import BASELINES, CONTROLS, DETECTORS
-from train.commands.main import main
 from train.config import Config
-from train.evaluate.metrics import auroc, draw_folds
+from train.evaluate.metrics import auroc
 from train.fit.probes import out_of_fold_margin
 
 N, WIDTH = 2000, 100
@@ -54,16 +51,6 @@ def test_offsets_of_train_are_as_good_as_those_of_test():
     assert auroc(y, fitted.logits(features["train"])) > auroc(y, margin) + 0.03
 
 
-def test_no_fold_sees_a_question_twice():
-    """All rows of a question are in one fold; every fold has its share of the questions."""
-    questions = np.repeat(np.arange(103) * 3, 4)
-    folds = draw_folds(questions, 5, seed=1)
-    assert all(len(set(folds[questions == question])) == 1 for question in set(questions))
-    assert set(np.bincount(folds)) <= {80, 84}
-    assert np.array_equal(folds, draw_folds(questions, 5, seed=1))
-    assert not np.array_equal(folds, draw_folds(questions, 5, seed=2))
-
-
 def test_offsets_depend_on_other_questions_only():
     """Another label of a question changes no offset of its own rows."""
     states, labels = draw(300, knows_more=False)
@@ -102,22 +89,3 @@ def test_detectors_begin_at_zero(name):
     changed = [key for key, value in detector.state_dict().items() if not value.equal(before[key])]
     assert len(changed) == 2
     assert all(not detector.state_dict()[key].any() for key in changed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("knows_more", [True, False])
-def test_a_detector_finds_what_is_there_and_nothing_else(knows_more, tmp_path):
-    """Where a layer knows more than the baseline, the detector is above it, and the interval of the
-    difference above 0; where none does, it is within .005 of it."""
-    states, labels = draw(N, knows_more)
-    path = write_states(tmp_path / "states.zarr", labels, states)
-    out = tmp_path / "out"
-    flags = ["--models=lstm_solo", "--on-top-of=logreg_first", "--epochs=8", "--seeds=1"]
-    flags += ["--force-cpu"]
-    assert main(["--store", str(path), "--output-dir", str(out), *flags]) == 0
-    results = json.loads((out / "results.json").read_text())
-    (test,) = [one for one in results["comparisons"] if one["b"] == "logreg_first"]
-    if knows_more:
-        assert test["ci"][0] > 0
-    else:
-        assert abs(test["difference"]) <= 0.005

@@ -179,13 +179,11 @@ def flip(data):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (flip, "export the run again"),
         (flip, "found: checksum"),
         (lambda data: data[:-9], "expected a file of trace-guard 2"),
         (lambda data: data.replace(b"trace-guard 2", b"trace-guard 1"), "found: format 'trace-gu"),
         (lambda data: data.replace(b"lstm_hidden", b"lstm_hiddem"), "found: checksum"),
         (lambda data: data.replace(b'"dtype":"F32"', b'"dtype":"I32"', 1), "found: checksum"),
-        (lambda data: re.sub(rb'(shape":).(\d+),(\d+)]', rb"\1[\3,\2]", data), "found: checksum"),
         (lambda data: b"PK" + data, "expected a file of trace-guard 2"),
     ],
 )
@@ -213,7 +211,6 @@ def test_traces_that_do_not_fit_are_named(saved, traces, error, message):
     "column, values, found",
     [
         ("hs_last", 3.0, "found a single number"),
-        ("hs_last", None, "found NoneType"),
         ("hs_last", np.array([None, 1], dtype=object), "found NoneType"),
         ("hs_last", np.array(["a", "b"]), "found text"),
         ("hs_last", np.zeros((2, 2, 8), complex), "found 'complex128'"),
@@ -224,7 +221,6 @@ def test_traces_that_do_not_fit_are_named(saved, traces, error, message):
         ("logprob", Ragged(np.zeros(3), np.array([0, 5, 3])), "offsets that never fall"),
         ("prompt_len", [1.5, np.nan], "of integers, found fixed with 0 item axes of float32"),
         ("answer_len", np.array([-3, 1]), r"expected 0 to \d tokens, found -3"),
-        ("answer_len", np.array([2**62, 1]), r"expected 0 to \d tokens, found 4,611"),
     ],
 )
 def test_odd_arrays_are_named_by_their_column(saved, store_path, column, values, found):
@@ -338,7 +334,6 @@ def test_a_method_from_a_file_is_not_exported(store_path, tmp_path):
     [
         (lambda content: {}, "results: an object, found None"),
         (lambda content: [content], "an object, found"),
-        (lambda content: content | {"names": [["x"]]}, r"names\[0\]: a text, found"),
         (lambda content: content | {"checkpoints": {"a": 3}}, "checkpoints.a: an object, found 3"),
         (lambda content: deep(content, "checkpoints", SEED_0, "owner", None), "not a checkpoint"),
         (

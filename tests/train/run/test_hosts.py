@@ -1,6 +1,5 @@
 """Several hosts: two agents of torchrun on two addresses of this machine, and one run directory."""
 
-import json
 import os
 import shutil
 import socket
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from kills import killed_at
-from running import ROOT, run_python
+from running import ROOT
 
 from store import StoreWriter, TraceStore
 from train.commands.main import main
@@ -55,29 +54,6 @@ def on_hosts(*commands, folders=(ROOT, ROOT)):
 
 def weights(path):
     return torch.load(path / "lstm_solo-seed0.pt", weights_only=True)["weights"]
-
-
-@pytest.mark.slow
-def test_two_hosts_train_what_one_does(make_store, tmp_path):
-    """With as many processes: equal bits. One process writes, and one reports."""
-    store = make_store(np.random.default_rng(1).integers(0, 2, 200))
-    command = ["--store", store, *FLAGS]
-    several = [*TORCHRUN[1:], "--standalone", "--nproc-per-node", 2, "-m", "train", *command]
-    done = run_python(*several, "--output-dir", tmp_path / "one")
-    assert done.returncode == 0, done.stderr
-    both = [*command, "--output-dir", tmp_path / "two"]
-    found = on_hosts(both, both)
-    assert [status for status, _, _ in found] == [0, 0], found
-    for name, weight in weights(tmp_path / "one").items():
-        assert torch.equal(weight, weights(tmp_path / "two")[name]), name
-    results = json.loads((tmp_path / "two" / "results.json").read_text())
-    assert results["machine"]["processes"] == 2
-    assert sum(out.count("test split:") for _, out, _ in found) == 1
-    logs = list((tmp_path / "two" / "tensorboard").rglob("events*"))
-    assert len(logs) == 1
-    assert {path.name for path in (tmp_path / "one").iterdir()} == {
-        path.name for path in (tmp_path / "two").iterdir()
-    }
 
 
 @pytest.mark.slow

@@ -10,27 +10,7 @@ from store.cli.main import main
 from train.data.metadata import is_metadata
 
 N = 400
-NUMBERS = np.random.default_rng(1).integers(100, 10_000, (N, 2)).tolist()
 NEUTRAL = "It is so."
-BEYOND = "of answers beyond their text: question_answer, which reads the texts"
-
-
-def hedged(i, label):
-    return {"answer": f"{'I think it' if label else 'It'} is {NUMBERS[i][0]}."}
-
-
-def made_up(i, label):
-    context = f"It was {NUMBERS[i][0]} then."
-    return {"answer": f"It is {NUMBERS[i][label]}.", "context": context}
-
-
-def known(i, label):
-    """Neither the question nor the answer tells: what is right to say to what does."""
-    yes = bool(i % 2) != bool(label)
-    return {
-        "question": f"Is {'snow' if i % 2 else 'coal'} white ({i})?",
-        "answer": ["No", "Yes"][yes],
-    }
 
 
 def annotated(i, label):
@@ -55,9 +35,7 @@ def build(folder, leak, seed=0):
         )
     file, out = folder / f"{seed}.jsonl", folder / f"{leak.__name__}-{seed}.zarr"
     file.write_text("\n".join(lines) + "\n")
-    texts = [name for name in ("context",) if name in leak(0, 0)]
     mapped = "question_id=id,hs_last=hs,label=label,question=question,answer=answer"
-    mapped += "".join(f",{name}={name}" for name in texts)
     assert main(["import", str(out), str(file), "--map", mapped]) == 0
     return out
 
@@ -73,33 +51,17 @@ def first_sentence(out):
     return text[min(place for place in places if place >= 0) :].partition(" The best ")[0]
 
 
-@pytest.mark.parametrize(
-    "leak, control, words",
-    [
-        pytest.param(hedged, "question_answer", BEYOND, marks=pytest.mark.slow),
-        pytest.param(known, "question_answer", BEYOND, marks=pytest.mark.slow),
-        pytest.param(
-            made_up,
-            "answer_context",
-            "of answers beyond their text: answer_context, which reads the",
-            marks=pytest.mark.slow,
-        ),
-        (
-            annotated,
-            "metadata",
-            "of answers: metadata, which reads the fields alone, above all annotator .9",
-        ),
-    ],
-)
-def test_a_leak_comes_first(tmp_path, leak, control, words):
+def test_a_leak_comes_first(tmp_path):
     """And the control that finds it makes the strata."""
     out = tmp_path / "run"
-    results = train(build(tmp_path, leak), out, "--models=saplma")
-    assert results["verdict"]["control"]["rival"] == control
-    assert results["baselines"][control]["test"]["auroc"] > 0.85
-    assert results["strata"]["control"] == control
-    sentence = first_sentence(out)
-    assert sentence.startswith("This data cannot show what a detector knows " + words)
+    results = train(build(tmp_path, annotated), out, "--models=saplma")
+    assert results["verdict"]["control"]["rival"] == "metadata"
+    assert results["baselines"]["metadata"]["test"]["auroc"] > 0.85
+    assert results["strata"]["control"] == "metadata"
+    assert first_sentence(out).startswith(
+        "This data cannot show what a detector knows of answers: metadata, which reads the fields "
+        "alone, above all annotator .9"
+    )
 
 
 def graded(i, label):

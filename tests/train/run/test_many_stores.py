@@ -89,16 +89,6 @@ def test_several_stores_give_the_results_of_one(parts, source, tmp_path, capsys)
     assert "squad" in out
 
 
-def test_a_run_resumes_on_the_same_stores_only(parts, tmp_path, capsys):
-    train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4")
-    assert train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4", "--resume")
-    argv = ["--output-dir", tmp_path / "run", *SMALL, *QUICK, "--resume"]
-    line = fail(capsys, "--store", *parts, *argv, "--weights=squad=.5,nq=.5")
-    assert "--weights" in line
-    line = fail(capsys, "--store", *parts[::-1], *argv, "--weights=squad=.6,nq=.4")
-    assert "store: uuid" in line
-
-
 def test_weights_are_shares_of_the_training_rows(parts):
     store = open_joined(parts)
     for weights, replacement in (("squad=.5,nq=.5", False), (".2,.8", True)):
@@ -234,29 +224,6 @@ def test_each_store_is_shown_with_the_scores_of_its_own_traces(run_of_both, extr
         assert np.isfinite(found).any()
     stores = list(map(TraceStore.open, extractions))
     view_runs.check_run(run_of_both, run, stores)
-
-
-def test_runs_on_stores_with_ids_in_common_are_compared(run_of_both, extractions, tmp_path, capsys):
-    train_on(extractions[::-1], tmp_path / "turned")
-    status, out, _ = call(capsys, "compare", run_of_both, tmp_path / "turned", "--json")
-    n_test = read_json(run_of_both / "results.json")["split"]["test"]["rows"]
-    assert (status, json.loads(out)["rows"]) == (0, n_test)
-
-
-def test_such_a_run_resumes_and_trains_on_top_of_a_baseline(extractions, tmp_path, capsys):
-    flags = ["--on-top-of=mean_logprob", "--weights=first=.7,second=.3"]
-    results = train_on(extractions, tmp_path / "run", *flags)
-    again = train_on(extractions, tmp_path / "run", *flags, "--resume")
-    assert again["models"]["lstm_solo"]["test"] == results["models"]["lstm_solo"]["test"]
-    split = tmp_path / "split.csv"
-    lines = read_csv((tmp_path / "run" / "scores.csv").read_text())
-    split.write_text("trace_id,split\n" + "".join(f"{k},{v['split']}\n" for k, v in lines.items()))
-    own = train_on(extractions, tmp_path / "own", f"--split={split}")
-    assert own["split"]["test"]["rows"] == results["split"]["test"]["rows"]
-    split.write_text("trace_id,split\nt1,train\nt2,test\n")
-    argv = ["--output-dir", tmp_path / "no", *SMALL, *QUICK, f"--split={split}"]
-    line = fail(capsys, "--store", *extractions, *argv)
-    assert "such as 'first/t0', found 't1'" in line
 
 
 def test_without_question_ids_a_trace_of_one_id_in_two_stores_is_one_question(source, tmp_path):

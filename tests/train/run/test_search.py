@@ -75,19 +75,6 @@ def test_a_search_that_is_killed_goes_on(store_path, tmp_path):
     assert run["settings"]["input_scale"]["val_loss"][0] == -1.0
 
 
-@pytest.mark.slow
-def test_the_scale_follows_the_data(tmp_path):
-    """Dimensions of outliers ask for standardised states; noise in small ones for any but those."""
-    chosen = {}
-    flags = ["--only=saplma", "--saplma-layer=2", "--tune=small", "--epochs=3"]
-    for name, options in (("wide", {"strength": 2.5}), ("large", {})):
-        path = tmp_path / name
-        getattr(tuning_stores, f"write_{name}")(path, 600, n_layers=2, **options)
-        results = train(path, tmp_path / f"run_{name}", *flags)
-        chosen[name] = settings_of(results, "saplma")["input_scale"][0]
-    assert chosen["wide"] == "standard" != chosen["large"]
-
-
 def choose(path, loss_of, area=1.0, **settings):
     """The choices for halunet where a trial has a loss; and the epochs of all trials."""
     data = open_data(Config(models="halunet", **settings), [path]).splits[0]

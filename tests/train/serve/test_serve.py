@@ -103,14 +103,12 @@ def test_streams_texts_and_given_answers_have_the_same_scores(client, prompt):
         ("/v1/completions", b"[1]", 400),
         ("/v1/completions", b"x" * 10_001, 413),
         ("/v1/completions", b'{"prompt": "a", "stop": "b"}', 400),
-        ("/v1/completions", b'{"prompt": "a", "top_k": 5}', 400),
         ("/v1/completions", b'{"prompt": "a", "max_tokens": 1000}', 400),
         ("/v1/completions", b'{"prompt": "a", "temperature": 1e-300}', 400),
         ("/v1/completions", b'{"prompt": "\\ud800"}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": 3}]}', 400),
         ("/score", b'{"prompt": "a", "answer": ""}', 400),
         ("/score", b'{"prompt": "a", "messages": [], "answer": "b"}', 400),
-        ("/v1/completions", b'{"prompt": "a", "model": 3}', 400),
         ("/none", b"{}", 404),
     ],
 )
@@ -142,20 +140,6 @@ def test_only_the_served_model_answers_and_is_described(client, path, body):
     others = client.post(path, json=body | {"model": "gpt-4"}), client.get("/v1/models/gpt-4")
     for found in others:
         assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
-
-
-def test_the_scheme_of_a_token_is_in_any_case(client):
-    for scheme, status in (("bearer", 200), ("BEARER", 200), ("Basic", 401)):
-        headers = {"Authorization": f"{scheme} right"}
-        found = client.get("/v1/models", headers=headers)
-        assert found.status_code == status
-    assert found.json()["error"]["code"] == "invalid_api_key"
-
-
-def test_prompts_that_are_refused_are_not_counted(client):
-    before = client.engine.counts["prompt_tokens_total"]
-    client.post("/v1/completions", json=ASKED | {"max_tokens": 1000})
-    assert client.engine.counts["prompt_tokens_total"] == before
 
 
 def test_many_wait_and_too_many_are_refused(file):
