@@ -7,7 +7,7 @@ as well as a detector, it is enough to compare texts.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -109,7 +109,7 @@ def compare(answer: Text, other: Text) -> tuple[float, ...]:
     )
 
 
-def share_in(some: set[Any], others: set[Any]) -> float:
+def share_in(some: Set[object], others: Set[object]) -> float:
     return len(some & others) / len(some) if some else np.nan
 
 

@@ -29,7 +29,7 @@ EXAMPLES = """examples:
   python -m train
       the embedded example: four detectors and the baselines
   python -m train --store traces.zarr --seeds 5
-      three seeds on one split: mean and spread
+      five seeds on one split: mean and spread
   python -m train --store squad.zarr nq.zarr --weights squad=0.7,nq=0.3
       two stores as one, with shares of each epoch
   python -m train --store traces.zarr --follow --schedule constant

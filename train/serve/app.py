@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.view.safety import check_sender
 from train.serve.engine import Answer, Engine, Job
@@ -89,7 +89,7 @@ def build_app(engine: Engine, name: str, token: str, hosts: Sequence[str] | None
         refused = check(request, token, hosts)
         path = scope["path"] if scope["path"] in known else "other"
 
-        async def counting(message: Any) -> None:
+        async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 engine.counts[f'requests_total{{path="{path}",status="{status}"}}'] += 1
@@ -121,7 +121,7 @@ def refusal_response(error: HTTPException) -> Response:
     return JSONResponse(describe_error(error), error.status_code, headers)
 
 
-async def refuse(_: Request, error: Any) -> Response:
+async def refuse(_: Request, error: HTTPException) -> Response:
     return refusal_response(error)
 
 

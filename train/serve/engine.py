@@ -28,7 +28,7 @@ from train.serve.requests import Asked, Refused
 __all__ = ["Answer", "Engine", "Job"]
 
 Scores = dict[str, float]  # method -> probability of a hallucination
-Verdict = dict[str, dict[str, Any]]  # method -> score, threshold, decision
+Verdict = dict[str, dict[str, float | bool | None]]  # method -> score, threshold, decision
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Engine:
 
     def _verdict(self, scores: Scores) -> Verdict:
         """What the methods say of an answer."""
-        verdict = {}
+        verdict: Verdict = {}
         for name, score in scores.items():
             threshold = self.thresholds.get(name)
             decision = None if threshold is None else score >= threshold
