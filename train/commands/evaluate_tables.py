@@ -10,7 +10,7 @@ from train.evaluate.results import Metrics
 from train.files import write_text
 from train.report.console import print_line, print_table
 from train.report.numbers import clean_text, short, with_interval
-from train.report.plots import Cell, draw_heat_maps
+from train.report.plots import Cell, draw_heat_map
 from train.report.render import (
     Picture,
     Section,
@@ -28,7 +28,6 @@ ELSEWHERE |= {header: key for header, key in METRICS.items() if not key.startswi
 MAX_WIDTH = 100  # columns of a terminal that tables use
 MAX_INTERVALS = 4  # stores in a matrix on the terminal whose intervals have room
 N_OF_STORE = 17  # characters of a store's name above a column of numbers
-PICTURE = "heat_map"
 
 
 def print_evaluation(evaluation: Evaluation, console: Console, *, is_matrix: bool) -> None:
@@ -122,7 +121,7 @@ def store_headers(evaluation: Evaluation) -> list[str]:
 
 
 def write_evaluation(path: Path, evaluation: Evaluation, *, is_matrix: bool) -> None:
-    """Write a page with the tables and the heat map."""
+    """Write a page with the tables and the heat maps."""
     sections = list(build_sections(evaluation, is_matrix=is_matrix))
     write_text(path, render_html("Trained on one store, tested on others", sections))
 
@@ -150,13 +149,10 @@ def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Secti
 
 
 def build_matrix_sections(evaluation: Evaluation) -> Iterator[Section]:
-    names = names_of_matrices(evaluation)
-    cells = {name: cells_of(evaluation, name) for name in names}
-    if any(cells.values()):
-        runs, stores = list(evaluation.runs), list(evaluation.stores)
-        figure = draw_heat_maps(names, list(cells.values()), runs, stores, evaluation.own)
-        shows = "AUROC by run (rows) and store (columns)"
-        yield Section("AUROC", picture=Picture(PICTURE, figure, shows))
-    for name in names:
+    """Each matrix as a table and as a picture."""
+    runs, stores = list(evaluation.runs), list(evaluation.stores)
+    for i, name in enumerate(names_of_matrices(evaluation)):
+        figure = draw_heat_map(cells_of(evaluation, name), runs, stores, evaluation.own)
+        picture = Picture(f"heat_map_{i}", figure, "AUROC by run (rows) and store (columns)")
         table = build_matrix(evaluation, name, intervals=True)
-        yield Section(f"AUROC of {name}", tables=[table])
+        yield Section(f"AUROC of {name}", tables=[table], picture=picture)

@@ -1,30 +1,19 @@
 """The heat map of runs and stores: every number is in it, and no pixel."""
 
-from train.report.plots import draw_heat_maps
+from train.report.plots import draw_heat_map
 from train.report.render import Picture, draw_svg
 
 CELLS = {("a", "x"): (0.91, [0.88, 0.94]), ("b", "x"): (0.4, [0.3, 0.5])}
 
 
-def draw(titles=("lstm",)):
-    cells = [CELLS for _ in titles]
-    return draw_heat_maps(
-        titles, cells, ["a", "b"], ["x", "a store of a long name " * 3], own={("a", "x")}
-    )
-
-
-def texts(figure):
-    return [text.get_text() for text in figure.axes[0].texts]
+def draw():
+    return draw_heat_map(CELLS, ["a", "b"], ["x", "a store of a long name " * 3], own={("a", "x")})
 
 
 def test_cells_have_their_numbers():
     """The run's own store is marked; a cell without a number stays empty."""
-    assert texts(draw()) == [".910\n[.880, .940]\nown test split", ".400\n[.300, .500]"]
-
-
-def test_there_is_a_map_for_each_name():
-    figure = draw(["lstm", "gnn", "gvae"])
-    assert [axes.get_title() for axes in figure.axes] == ["lstm", "gnn", "gvae", ""]
+    texts = [text.get_text() for text in draw().axes[0].texts]
+    assert texts == [".910\n[.880, .940]\nown test split", ".400\n[.300, .500]"]
 
 
 def test_it_is_drawn_as_lines_and_areas():
