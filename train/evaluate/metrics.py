@@ -178,15 +178,13 @@ def auroc_samples(
     return areas[~np.isnan(areas)]
 
 
-def drawn_counts(
-    n_questions: int, seed: int, n_resamples: int = 1000, n_rows: int = 0
-) -> Iterator[Labels]:
+def drawn_counts(n_questions: int, seed: int, n_resamples: int = 1000) -> Iterator[Labels]:
     """How often each question is drawn in each resample of as many, in blocks (r, n_questions).
 
-    The blocks are short enough for arrays (r, n_rows); what is drawn does not depend on them.
+    What is drawn does not depend on the blocks, which are short enough for memory.
     """
     rng = np.random.default_rng(seed)
-    n_at_once = max(1, BLOCK // max(n_questions, n_rows))
+    n_at_once = max(1, BLOCK // n_questions)
     for first in range(0, n_resamples, n_at_once):
         n = min(n_at_once, n_resamples - first)
         drawn = rng.integers(n_questions, size=(n, n_questions))

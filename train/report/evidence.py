@@ -262,18 +262,18 @@ def find_kinds(results: Results) -> Kinds:
     return {kind: names for kind, names in kinds.items() if names}
 
 
-def choose_shown(kinds: Kinds, areas: Areas, n: int = N_SHOWN) -> list[str]:
+def choose_shown(kinds: Kinds, areas: Areas) -> list[str]:
     """Choose the names that a figure shows: the best of each kind, and then the best of the others.
 
     `kinds` is kind -> names, `areas` name -> AUROC on validation; names without one are not shown.
-    Returns at most `n` names, in the order of `kinds`.
+    Returns at most `N_SHOWN` names, in the order of `kinds`.
     """
     ranked = sorted(areas, key=areas.__getitem__, reverse=True)
     chosen: set[str] = set()
     for kind, names in kinds.items():
         chosen |= set([name for name in ranked if name in names][: PLACES[kind]])
-    chosen = set([name for name in ranked if name in chosen][:n])
-    chosen |= set([name for name in ranked if name not in chosen][: n - len(chosen)])
+    chosen = set([name for name in ranked if name in chosen][:N_SHOWN])
+    chosen |= set([name for name in ranked if name not in chosen][: N_SHOWN - len(chosen)])
     return [name for names in kinds.values() for name in names if name in chosen]
 
 

@@ -210,12 +210,12 @@ def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
             _fail(path, f"{name}: scores of AUROC {expected}, as in results.json", found)
 
 
-def _fail(path: Path, expected: str, found: object, error: Exception | None = None) -> NoReturn:
+def _fail(path: Path, expected: str, found: object) -> NoReturn:
     """Raise the DataError of a file, on one line, however long `found` is."""
     line = "nothing" if found is None else " ".join(str(found).split())
     raise DataError(
         f"{path}: expected {expected}, found {line:.200}; give the directory of a finished run"
-    ) from error
+    )
 
 
 class AskedByRun(NamedTuple):
