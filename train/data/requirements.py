@@ -3,6 +3,7 @@
 Columns that a store lacks, or has of another kind, are named with the commands that make them.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
@@ -45,6 +46,7 @@ PAIRS = {  # column -> number of pairs of a trace of T tokens
     "attentions": ("T * T", lambda n_tokens: n_tokens**2),
 }
 KEPT_FROM = 0.05  # attention that makes an edge of attn_edges
+MAX_MAPS_BYTES = 8 << 30  # of the full attention maps of a batch
 
 
 def check_reader(name: str, data: TrainingData, way_out: str) -> None:
@@ -61,6 +63,8 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
         check_pairs(data, role)
     if "attn_edges" in roles:
         check_kept(data, "charm_threshold", KEPT_FROM, "attn_edges has no weaker edges")
+    if "attentions" in roles:
+        check_maps(name, data)
 
 
 def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
@@ -122,6 +126,30 @@ def check_kept(data: TrainingData, setting: str, kept_from: float, why: str) -> 
             f"{data.store.location}: {flag}: expected {kept_from!r} or more, because {why}, found "
             f"{threshold!r}; give {flag} {kept_from!r}"
         )
+
+
+def check_maps(reader: str, data: TrainingData) -> None:
+    """Raise DataError if the full maps of a batch could be too large for the memory.
+
+    They grow with the square of the length: 2 GiB in float16 for one trace of 1,024 tokens and
+    1,024 heads in all layers.
+    """
+    name = data.column("attentions")
+    column = data.store.schema.columns[name]
+    pair_bytes = column.storage_dtype.itemsize * math.prod(data.item_shape("attentions"))
+    longest = np.sort(data.store.lengths(name))[::-1][: data.config.batch_size]
+    n_bytes = (longest * pair_bytes).cumsum()  # of so many of the longest traces
+    if not len(n_bytes) or n_bytes[-1] <= MAX_MAPS_BYTES:
+        return
+    n_fitting = int((n_bytes <= MAX_MAPS_BYTES).sum())
+    way_out = f"lower --batch-size, to {n_fitting} at most, or read fewer --layers"
+    if not n_fitting:
+        way_out = "read fewer --layers, or leave out long traces (python -m store subset)"
+    raise DataError(
+        f"{data.store.location}: {reader}: expected at most {MAX_MAPS_BYTES:,} bytes of column "
+        f"{name!r} in a batch, found {n_bytes[-1]:,} in the {len(longest)} longest traces; "
+        f"{way_out}"
+    )
 
 
 BOTH = ("extract", "import")

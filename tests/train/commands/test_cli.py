@@ -20,6 +20,7 @@ from store import Column
 from store.cli.main import main as store_main
 from train.commands import main as cli
 from train.commands.main import main
+from train.data import requirements
 
 
 @pytest.fixture
@@ -115,6 +116,22 @@ def test_a_trace_with_the_wrong_number_of_pairs(fail, make_store, labels, column
 
     line = fail(make_store(labels, change=drop_a_pair), f"--models={model}")
     assert f"column '{column}', trace 't7': expected {formula} =" in line
+
+
+@pytest.mark.parametrize(
+    "limit, way_out",
+    [
+        (1500, "lower --batch-size, to 5 at most, or read fewer --layers"),
+        (287, "read fewer --layers, or leave out long traces (python -m store subset)"),
+    ],
+)
+def test_maps_that_do_not_fit(fail, store_path, monkeypatch, limit, way_out):
+    """Batches of the longest traces have to fit: 288 bytes of a trace of 6 tokens."""
+    monkeypatch.setattr(requirements, "MAX_MAPS_BYTES", limit)
+    line = fail(store_path, "--models=charm", "--batch-size=8")
+    assert f"charm: expected at most {limit:,} bytes of column 'attentions' in a batch" in line
+    assert "found 2,304 in the 8 longest traces" in line
+    assert line.endswith(way_out)
 
 
 @pytest.mark.parametrize(
