@@ -99,7 +99,7 @@ class Jobs(AbstractContextManager):
             return call(trainer, *args, **kwargs)
 
         if self.n_at_once == 1:
-            future.set_result(bound(self.trainer))
+            future.set_result(made(bound, self.trainer))
         else:
             self.waiting.append((bound, future))
             self._start()
@@ -164,6 +164,20 @@ class Jobs(AbstractContextManager):
             getattr(self.progress if what == "say" else one.bars[-1], what)(*content)
 
 
+def made(call: Callable[[Trainer], Result], trainer: Trainer) -> Result:
+    """What a call returns; raises ConfigError where a method would end the process."""
+    try:
+        return call(trainer)
+    except Terminated:
+        raise
+    except SystemExit as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{place.filename}, line {place.lineno}: a method has called exit({error.code!r:.80}); "
+            "have it raise an error that says why"
+        ) from error
+
+
 def as_sent(error: Exception) -> Exception:
     """An error that says the same once it is pickled and read, of a kind that is acted on."""
     known = next((kind for kind in PASSED_ON if isinstance(error, kind)), None)
@@ -196,7 +210,7 @@ def make_call(connection: Connection, call: Call, trainer: Trainer, parent: int)
     memory = trainer.directory.memory
     before = set(memory or ())
     try:
-        result = call(replace(trainer, progress=Relay(connection)))
+        result = made(call, replace(trainer, progress=Relay(connection)))
     except Exception as error:  # noqa: BLE001 - it is raised in the parent
         send(connection, "failed", as_sent(error))
     else:

@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
+import sys
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +134,18 @@ def test_an_error_of_a_library_says_its_text(
     line = ["--store", store_path, "--output-dir", tmp_path, *SMALL, f"--jobs={n_jobs}"]
     status, _, lines = call(capsys, *line, "--only=lstm_solo,saplma")
     assert (status, lines[-1].rpartition("train: ")[2]) == (2, str(error))
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("code", [None, 2, "no"])
+def test_a_method_that_exits_is_named(store_path, tmp_path, monkeypatch, capsys, code, n_jobs):
+    """It would end the run as if that were done, without a word."""
+    monkeypatch.setattr(Trainer, "train_once", lambda *_: sys.exit(code))
+    line = ["--store", store_path, "--output-dir", tmp_path, *SMALL, f"--jobs={n_jobs}"]
+    status, _, lines = call(capsys, *line, "--only=lstm_solo,saplma")
+    assert status == 2
+    assert f"a method has called exit({code!r})" in lines[-1]
+    assert f"{Path(__file__).name}, line" in lines[-1]
 
 
 def test_a_file_that_a_killed_process_wrote_is_removed(store_path, tmp_path):
