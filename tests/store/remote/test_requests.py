@@ -1,15 +1,12 @@
 """What is asked of an object store, and where it goes: chunks -> requests, slots."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.remote.cache.fetcher.byte_requests import (
-    MAX_GAP_BYTES,
-    MAX_REQUEST_BYTES,
-    MAX_WASTE,
-    plan_requests,
-)
+from store.remote.cache.fetcher.fetched_column import REQUEST_BYTES, find_heads
 from store.remote.cache.fetcher.inventory import choose_victims
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.messages import UNKNOWN
@@ -17,43 +14,17 @@ from store.remote.cache.messages import UNKNOWN
 MB = 1024 * 1024
 
 
-def plan(*chunks):
-    starts, sizes = np.array(chunks, np.int64).reshape(-1, 2).T
-    return [tuple(request) for request in plan_requests(starts, sizes)]
-
-
-def test_neighbours_are_joined_and_cut():
-    """Chunks that touch are one request, of at most 8 MB; a larger chunk is one by itself."""
-    assert plan() == []
-    assert plan((0, 10), (10, 5)) == [(0, 15, 0, 2)]
-    cut = plan(*((i * MB, MB) for i in range(20)))
-    assert cut == [(0, 8 * MB, 0, 8), (8 * MB, 16 * MB, 8, 16), (16 * MB, 20 * MB, 16, 20)]
-    assert plan((0, 9 * MB), (9 * MB, 1)) == [(0, 9 * MB, 0, 1), (9 * MB, 9 * MB + 1, 1, 2)]
-
-
-def test_a_small_gap_is_fetched_too():
-    """If it is little of what is asked for."""
-    gap = MB // 50
-    assert len(plan((0, MB), (MB + gap, MB))) == 1
-    assert len(plan((0, MB), (2 * MB, MB))) == 2
-
-
-@given(st.lists(st.tuples(st.integers(0, 2 * MB), st.integers(1, 3 * MB)), max_size=20))
-def test_every_chunk_is_in_its_request(parts):
-    """Once, whole, in order; and gaps stay few."""
-    starts, sizes, at = [], [], 0
-    for gap, size in parts:
-        starts.append(at + gap)
-        sizes.append(size)
-        at += gap + size
-    requests = plan_requests(np.array(starts, np.int64), np.array(sizes, np.int64))
-    assert [i for r in requests for i in range(r.first, r.last)] == list(range(len(parts)))
-    for start, stop, first, last in requests:
-        useful = sum(sizes[first:last])
-        assert start == starts[first]
-        assert stop == starts[last - 1] + sizes[last - 1]
-        assert stop - start <= MAX_REQUEST_BYTES or last - first == 1
-        assert stop - start - useful <= min(MAX_WASTE * (stop - start), MAX_GAP_BYTES * 20)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3 * MB)), max_size=20))
+def test_chunks_that_touch_are_one_request(parts):
+    """Of a bounded size; nothing between chunks is asked for."""
+    gaps, sizes = np.array(parts, np.int64).reshape(-1, 2).T
+    starts = np.cumsum(gaps + sizes) - sizes
+    heads = find_heads(starts, sizes).tolist()
+    for first, last in pairwise([*heads, len(parts)]):
+        assert not gaps[first + 1 : last].any()
+        assert sizes[first:last].sum() <= REQUEST_BYTES + sizes[first]
+    for head in heads[1:]:
+        assert gaps[head] or sizes[: head + 1].sum() >= REQUEST_BYTES
 
 
 def test_what_is_needed_last_leaves_first():

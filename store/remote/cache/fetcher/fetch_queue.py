@@ -124,7 +124,7 @@ class FetchQueue:
         """Bring the chunks of a job; an error is that of the readers who wait for them."""
         error: StoreError | None = None
         try:
-            await job.column.fetch(job, self.inventory.slab)
+            await job.column.bring(job, self.inventory.slab)
         except StoreError as found:
             error = found
         except OSError as found:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, compress, groupby
+from itertools import compress, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -18,53 +19,86 @@ from store.read.arrays.shard import chunk_checksum, read_entries
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.cache.chunk_index import n_cells, shard_cells
-from store.remote.cache.fetcher.byte_requests import Request, cut_requests, plan_requests
 from store.remote.cache.fetcher.fetched_store import FetchedStore
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.objects.retry import FETCHES, again
 
-__all__ = ["FetchedColumn", "Job"]
+__all__ = ["FetchedColumn", "Job", "find_heads"]
 
 # Of shorter chunks the interpreter's lock is kept: to give it away takes longer than a checksum.
 LOCKED_BYTES = 512 * 1024
 RESTORE = "restore the object from a copy, or push the store to another address"
-SHARD_BYTES = 2**43  # more than an object may have: the address of a chunk is its shard's, and more
+REQUEST_BYTES = 8 * 1024 * 1024  # of chunks that touch
+# of one shard, made at once, whose answers are in memory together
+REQUESTS_A_JOB = 8
+JOB_BYTES = 16 * 1024 * 1024
 
 
-Answered = tuple[Request, memoryview]
+class Request(NamedTuple):
+    """Bytes `start:stop` of a shard, which are the chunks `first:last` of a job."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
 
 
 @dataclass(eq=False)
 class Job:
-    """Chunks to be fetched in one go, into slots that are taken.
+    """Chunks of one shard that come into slots: to be fetched in one call of the client.
 
     Attributes
     ----------
     cells, starts, sizes
-        Which chunks, by their addresses, and their bytes: int64 `(n,)`. An address is the number of
-        the shard, times `SHARD_BYTES`, and the place in its object.
+        Which chunks, where they begin in their object, and their bytes: int64 `(n,)`, in the order
+        of the object.
     positions
         Their slots, int64 `(n,)`.
+    is_left
+        Whether an earlier process left them in their slots: they are not fetched, but compared
+        with their checksums.
     n_fetched, n_again
         Bytes that came, and those of them that had been here before.
     is_void
         Whether what comes is given up: its slots are not to be had any more.
-    is_missing
-        Which of the chunks are still to come: bool `(n,)`.
+    is_right
+        Which of the chunks are in their slots: bool `(n,)`.
     """
 
     column: "FetchedColumn"
+    shard: int
     cells: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
+    is_left: bool
     positions: np.ndarray = field(init=False)
     n_fetched: int = 0
     n_again: int = 0
     is_void: bool = False
 
     def __post_init__(self) -> None:
-        self.is_missing = np.ones(len(self.cells), bool)
+        self.is_right = np.zeros(len(self.cells), bool)
+
+    @property
+    def is_missing(self) -> np.ndarray:
+        """Which of the chunks are not in their slots: bool `(n,)`."""
+        return ~self.is_right
+
+    def requests(self) -> list[Request]:
+        """What is to be asked for: a request for chunks that touch."""
+        heads = find_heads(self.starts, self.sizes)
+        lasts = np.append(heads[1:], len(self.starts))
+        fields = self.starts[heads], (self.starts + self.sizes)[lasts - 1], heads, lasts
+        requests = map(Request, *map(np.ndarray.tolist, fields))
+        return [one for one in requests if not self.is_right[one.first : one.last].all()]
+
+
+def find_heads(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Where requests begin in chunks of one object, in its order: indices, int64."""
+    is_head = starts != np.append(-1, (starts + sizes)[:-1])
+    is_head[1:] |= np.diff(np.cumsum(sizes) // REQUEST_BYTES) > 0
+    return np.flatnonzero(is_head)
 
 
 class FetchedColumn:
@@ -112,8 +146,7 @@ class FetchedColumn:
         places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
         places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
         cells = slice(shard * self.shard_cells, (shard + 1) * self.shard_cells)
-        starts, self._sizes[cells] = places.reshape(-1, 2).T
-        self._starts[cells] = starts + shard * SHARD_BYTES
+        self._starts[cells], self._sizes[cells] = places.reshape(-1, 2).T
         self._is_open[shard] = True
 
     def _fetch_table(self, shard: int) -> np.ndarray:
@@ -141,72 +174,86 @@ class FetchedColumn:
         """The bytes of the chunks of cells of open shards, int64 `(n,)`; 0 where none is."""
         return self._sizes[cells]
 
-    def jobs(self, cells: np.ndarray) -> list[Job]:
-        """Jobs without slots for cells of open shards, in the order of their addresses."""
-        cells = cells[np.argsort(self._starts[cells], kind="stable")]
-        starts, sizes = self._starts[cells], self._sizes[cells]
-        groups = cut_requests(plan_requests(starts, sizes))
-        parts = [slice(*group) for group in groups]
-        return [Job(self, cells[part], starts[part], sizes[part]) for part in parts]
+    def jobs(self, cells: np.ndarray, *, is_left: bool) -> Iterator[Job]:
+        """Jobs without slots for cells of open shards, each of one shard; see `Job`."""
+        shards = cells // self.shard_cells
+        order = np.lexsort((self._starts[cells], shards))
+        cells, shards = cells[order], shards[order]
+        bounds = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(cells)]
+        for first, stop in pairwise(bounds):
+            of_shard = cells[first:stop]
+            starts, sizes = self._starts[of_shard], self._sizes[of_shard]
+            heads = find_heads(starts, sizes)
+            is_new = np.diff(np.cumsum(sizes)[heads] // JOB_BYTES, prepend=-1) > 0
+            is_new[::REQUESTS_A_JOB] = True
+            for a, b in pairwise([*heads[is_new].tolist(), stop - first]):
+                part = slice(a, b)
+                shard = int(shards[first])
+                yield Job(self, shard, of_shard[part], starts[part], sizes[part], is_left)
 
-    async def fetch(self, job: Job, slab: Slab) -> None:
-        """Bring what a job lacks into its slots.
+    async def bring(self, job: Job, slab: Slab) -> None:
+        """Bring the chunks of a job into its slots, or look which are there.
 
         Raises CorruptError if some of it comes wrong again and again, StoreError if some cannot be
-        had, and OSError if it cannot be written; the rest is here, see `Job.is_missing`.
+        had, and OSError if it cannot be written; what came before is here, see `Job.is_right`.
         """
-        self._look(job, slab)
+        if job.is_left:
+            self._look(job, slab)
+            return
+        key = self.layout.shard_path(job.shard)
         for n in range(FETCHES):
-            todo = np.flatnonzero(job.is_missing)
-            if not len(todo):
+            requests = job.requests()
+            if not requests:
                 return
             if n == FETCHES - 1:  # the sums may be what is wrong
                 await self.store.need_whole(self.array.checksums.layout.path, again=True)
                 self._read_sums()
-            requests = plan_requests(job.starts[todo], job.sizes[todo])
-            asked = [self._ask(shard, [*found]) for shard, found in groupby(requests, _shard_of)]
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-            faults = [answer for answer in answers if isinstance(answer, BaseException)]
-            came = [*chain.from_iterable(one for one in answers if isinstance(one, list))]
-            if came:
-                self._keep(job, todo, slab, came)
-            if faults:
-                raise faults[0]
-        if job.is_missing.any():
+            starts, stops, _, _ = zip(*requests, strict=True)
+            answers = await self.store.source.fetch_ranges(key, starts, stops)
+            self._keep(job, slab, requests, answers)
+        if not job.is_right.all():
             await self.store.check_same()
-            shard, inside = divmod(int(job.cells[job.is_missing][0]), self.shard_cells)
+            inside = int(job.cells[job.is_missing][0]) % self.shard_cells
             raise CorruptError(
-                f"{self.store.url}/{self.layout.shard_path(shard)}, chunk "
-                f"{inside % self.layout.shard_chunks}: expected the bytes of its checksum, found "
-                f"others {FETCHES} times; {RESTORE}"
+                f"{self.store.url}/{key}, chunk {inside % self.layout.shard_chunks}: expected the "
+                f"bytes of its checksum, found others {FETCHES} times; {RESTORE}"
             )
 
-    async def _ask(self, shard: int, requests: Sequence[Request]) -> list[Answered]:
-        """Requests for bytes of one shard, each with its answer."""
-        key = self.layout.shard_path(shard)
-        starts = [request.start % SHARD_BYTES for request in requests]
-        stops = [request.stop % SHARD_BYTES for request in requests]
-        answers = await self.store.source.fetch_ranges(key, starts, stops)
-        return [*zip(requests, answers, strict=True)]
-
     def _look(self, job: Job, slab: Slab) -> None:
-        """Note which chunks of a job an earlier process has left in their slots."""
-        left = np.flatnonzero(self.index.words[job.cells])
-        if not len(left):  # mostly
-            return
-        sizes = job.sizes
-        places = zip(job.positions[left].tolist(), sizes[left].tolist(), strict=True)
+        """Note which chunks of a job are in their slots."""
+        places = zip(job.positions.tolist(), job.sizes.tolist(), strict=True)
         found = [memoryview(slab.read(*place)) for place in places]
-        is_whole = np.array([*map(len, found)], np.int64) == sizes[left]
-        job.is_missing[left] = ~(is_whole & self._are_right(job, left, found))
+        is_whole = np.array([*map(len, found)], np.int64) == job.sizes
+        job.is_right = is_whole & self._are_right(job, slice(None), found)
 
-    def _are_right(self, job: Job, which: np.ndarray, found: list[memoryview]) -> np.ndarray:
+    def _keep(
+        self, job: Job, slab: Slab, requests: Sequence[Request], answers: Sequence[memoryview]
+    ) -> None:
+        """Write the chunks of answers that are right into their slots; the job has them now."""
+        starts = job.starts.tolist()
+        stops = (job.starts + job.sizes).tolist()
+        found = [
+            data[starts[i] - base : stops[i] - base]
+            for (base, _, first, last), data in zip(requests, answers, strict=True)
+            for i in range(first, last)
+        ]
+        which = np.concatenate([np.arange(one.first, one.last) for one in requests])
+        job.n_fetched += sum(map(len, answers))
+        job.n_again += int(job.sizes[which][self.index.was_here[job.cells[which]]].sum())
+        is_right = self._are_right(job, which, found)
+        right = which[is_right]
+        slab.write([*compress(found, is_right)], job.positions[right])
+        job.is_right[right] = True
+
+    def _are_right(
+        self, job: Job, which: np.ndarray | slice, found: Sequence[memoryview]
+    ) -> np.ndarray:
         """Which of the bytes that were found are those of some chunks of a job: bool `(n,)`."""
         layout = self.layout
-        shards, inside = np.divmod(job.cells[which], self.shard_cells)
+        inside = job.cells[which] % self.shard_cells
         planes, chunks = np.divmod(inside, layout.shard_chunks)
-        sums = self._sums[self._first_sums[shards] + chunks, planes]
-        n_items = self._shard_items[shards] - chunks * layout.chunk_items
+        sums = self._sums[self._first_sums[job.shard] + chunks, planes]
+        n_items = self._shard_items[job.shard] - chunks * layout.chunk_items
         mode = int(layout.chunk_bytes > LOCKED_BYTES)
         if layout.codec is None and (n_items >= layout.chunk_items).all():  # mostly
             computed = [crc32c(data, 0, mode) for data in found]
@@ -223,28 +270,3 @@ class FetchedColumn:
         reader = open_array(StoreDirectory.at(self.store.root), checksums)
         sums = ChunkSums(reader.read, self.array, self.store.manifest)
         self._sums = sums.read(0, checksums.n_items + has_tail)
-
-    def _keep(self, job: Job, todo: np.ndarray, slab: Slab, came: Sequence[Answered]) -> None:
-        """Write the chunks of answers that are right into their slots; the job has them now.
-
-        The requests were for those at the indices `todo`, int64 `(n,)`.
-        """
-        which = np.concatenate([todo[request.first : request.last] for request, _ in came])
-        sizes = job.sizes[which]
-        starts = job.starts[todo]
-        spans = list(zip(starts.tolist(), (starts + job.sizes[todo]).tolist(), strict=True))
-        found = [
-            data[start - base : stop - base]
-            for (base, _, first, last), data in came
-            for start, stop in spans[first:last]
-        ]
-        job.n_fetched += sum(len(data) for _, data in came)
-        job.n_again += int(sizes[self.index.was_here[job.cells[which]]].sum())
-        is_right = self._are_right(job, which, found)
-        right = which[is_right]
-        slab.write([*compress(found, is_right)], job.positions[right])
-        job.is_missing[right] = False
-
-
-def _shard_of(request: Request) -> int:
-    return request.start // SHARD_BYTES

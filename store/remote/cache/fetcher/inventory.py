@@ -202,23 +202,23 @@ class Inventory:
         What was announced for before `past` has been read. Chunks are evicted for them only if they
         are needed after `needed_after`. None: there is no room for all.
         """
-        jobs = column.jobs(cells)
-        if not jobs:
-            return []
-        cells = np.concatenate([job.cells for job in jobs])
-        sizes = np.concatenate([job.sizes for job in jobs])
         index = column.index
+        sizes = column.sizes(cells)
         self._evict(index, index.replaced(cells, sizes))
-        is_new = index.begin(cells, sizes)
-        found = self._room(index.slots(cells[is_new]), past, needed_after)
+        has_slot = index.words[cells] != 0
+        jobs = [*column.jobs(cells[~has_slot], is_left=False)]
+        new = np.concatenate([np.zeros(0, np.int64), *(job.cells for job in jobs)])
+        index.begin(cells, sizes)
+        found = self._room(index.slots(new), past, needed_after)
         if found is None:
             index.abandon(cells)
             return None
-        positions = index.positions(cells)
-        positions[is_new] = found
         ends = np.cumsum([len(job.cells) for job in jobs])
-        for job, of_job in zip(jobs, np.split(positions, ends[:-1]), strict=True):
-            job.positions = of_job
+        for job, positions in zip(jobs, np.split(np.array(found, np.int64), ends), strict=False):
+            job.positions = positions
+        for job in column.jobs(cells[has_slot], is_left=True):
+            job.positions = index.positions(job.cells)
+            jobs.append(job)
         self._jobs |= {*jobs}
         return jobs
 

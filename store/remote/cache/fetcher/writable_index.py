@@ -134,11 +134,10 @@ class WritableIndex:
         """Undo `pin`."""
         self.pins[cells] -= 1
 
-    def begin(self, cells: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """A job brings cells; returns which need a slot for it, bool `(n,)`: others have theirs."""
+    def begin(self, cells: np.ndarray, sizes: np.ndarray) -> None:
+        """Jobs bring cells."""
         self.is_coming[cells] = True
         self.sizes[cells] = sizes
-        return self.words[cells] == 0
 
     def abandon(self, cells: np.ndarray) -> None:
         """Undo `begin`: there are no slots."""
