@@ -1,10 +1,10 @@
-"""Which chunks of an array are in the cache, and where: a small file that its readers map.
+"""Which chunks of a store are in the cache, and where: a small file that its readers map.
 
-Every chunk of every plane has a cell, and every cell a word: 0 while its chunk is not there, else
-its slot in the slab and the tick at which it came; negative while it may not be read before it is
-checked. No two arrivals have a tick in common. So a reader that finds the same word before and
-after it has copied a chunk has copied this chunk, and not what came into the slot after it. Only
-the fetching process of a node writes (`fetcher/writable_index.py`).
+Every chunk of every plane has a cell, column after column, and every cell a word: 0 while its chunk
+is not there, else its slot in the slab and the tick at which it came; negative while it may not be
+read before it is checked. No two arrivals have a tick in common. So a reader that finds the same
+word before and after it has copied a chunk has copied this chunk, and not what came into the slot
+after it. Only the fetching process of a node writes (`fetcher/writable_index.py`).
 """
 
 import errno
@@ -79,29 +79,38 @@ def index_bytes(n: int) -> int:
 def parts_of(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Views of the bytes of an index.
 
-    Whether every chunk is there, uint8 `(1,)`; the words, int64, and the bytes of the chunks that
-    are there, uint32, `(n_cells,)`.
+    How often its words were changed, int64 `(1,)`; the words, int64, and the bytes of the chunks
+    that are there, uint32, `(n_cells,)`.
     """
     n = (len(data) - HEADER_BYTES) // CELL_BYTES
     words, sizes, _ = np.split(data[HEADER_BYTES:], [8 * n, CELL_BYTES * n])
-    return data[:1], words.view("<i8"), sizes.view("<u4")
+    return data[:8].view("<i8"), words.view("<i8"), sizes.view("<u4")
 
 
 class ChunkIndex:
-    """The index of an array, mapped to be read: its `words` and `sizes`, see `parts_of`."""
+    """What the index of a store says of one column, whose cells begin at `first`.
 
-    def __init__(self, path: Path) -> None:
+    Its `words` and `sizes` are mapped to be read, see `parts_of`.
+    """
+
+    def __init__(self, path: Path, first: int, n: int) -> None:
         self._file = MappedFile(path)
-        data = self._file.bytes
-        if len(data) <= HEADER_BYTES:
-            raise FileNotFoundError(errno.ENOENT, "no index yet", str(path))
-        self._is_whole, self.words, self.sizes = parts_of(data)
+        if self._file.n_bytes < index_bytes(first + n):
+            raise FileNotFoundError(errno.ENOENT, "no index of this store", str(path))
+        self._n_changes, words, sizes = parts_of(self._file.bytes)
+        self.words = words[first : first + n]
+        self.sizes = sizes[first : first + n]
+        self._counted = -1, 0
 
     def is_current(self) -> bool:
         """Whether the file still has its name: else another process has taken over."""
         return self._file.has_its_name()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether every chunk is there."""
-        return bool(self._is_whole[0])
+    def count(self) -> int:
+        """How many chunks may be read."""
+        now = int(self._n_changes[0])
+        known, n = self._counted
+        if known != now:
+            n = int(np.count_nonzero(are_here(self.words)))
+            self._counted = now, n
+        return n

@@ -13,7 +13,7 @@ import numpy as np
 
 __all__ = ["PROTOCOL", "UNKNOWN", "pack", "receive", "receive_from"]
 
-PROTOCOL = 7  # of these messages, and of the files in a cache directory
+PROTOCOL = 8  # of these messages, and of the files in a cache directory
 UNKNOWN = 2.0**52  # a time later than any that is known; whole numbers below are exact
 HEAD = struct.Struct("<II")  # bytes of JSON, and of the numbers that follow
 MAX_JSON = 1024 * 1024

@@ -15,35 +15,32 @@ from store.remote.cache.reader.mirrored_array import plan_portions
 def bring(index, cells, sizes, positions, tick):
     """Have chunks come into slots of their own."""
     cells = np.array(cells)
-    index.begin(cells, np.array(sizes))
-    assert not len(index.missing(cells))
-    assert not index.are_here(cells).any()
-    index.settle(cells, np.array(positions), np.zeros(len(cells), bool), tick)
+    index.sizes[cells] = sizes
+    index.settle(cells, np.array(positions), np.ones(len(cells), bool), tick)
 
 
 def test_an_index_says_what_came_and_went(tmp_path):
     """Also what a process has left that has died: its readers see nothing, the next one all."""
-    path = tmp_path / "index" / "x"
-    first = WritableIndex(path, 5)
-    first.open(2)
-    reader = ChunkIndex(path)
-    bring(first, [1, 3], [10, 20], [8192, 2**41], 7)
+    path = tmp_path / "index"
+    first = WritableIndex(path, 6)
+    reader = ChunkIndex(path, 1, 5)
+    bring(first, [2, 4], [10, 20], [8192, 2**41], 7)
     assert are_here(reader.words).tolist() == [False, True, False, True, False]
     assert positions_of(reader.words[[1, 3]]).tolist() == [8192, 2**41]
-    assert reader.is_whole
+    assert reader.count() == 2
     seen = reader.words[1:2].copy()
-    first.clear(np.array([1]))
-    assert not reader.is_whole
-    bring(first, [1], [10], [8192], 8)
+    first.clear(np.array([2]))
+    assert reader.count() == 1
+    bring(first, [2], [10], [8192], 8)
     assert seen != reader.words[1:2]  # the same chunk in the same slot, at another time
     second = WritableIndex(path)
     assert not reader.words.any()
     assert not reader.is_current()
-    assert not are_here(ChunkIndex(path).words).any()
-    assert second.missing(np.arange(5)).tolist() == [0, 1, 2, 3, 4]
-    assert second.movable().tolist() == [1, 3]
-    assert positions_of(second.words[[1, 3]]).tolist() == [8192, 2**41]
-    assert second.sizes[[1, 3]].tolist() == [10, 20]
+    assert ChunkIndex(path, 1, 5).count() == 0
+    assert second.missing(np.arange(6)).tolist() == [0, 1, 2, 3, 4, 5]
+    assert second.movable().tolist() == [2, 4]
+    assert positions_of(second.words[[2, 4]]).tolist() == [8192, 2**41]
+    assert second.sizes[[2, 4]].tolist() == [10, 20]
     second.forget()
     assert not path.exists()
 

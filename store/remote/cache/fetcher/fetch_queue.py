@@ -67,7 +67,7 @@ class Want:
 
     def missing(self) -> np.ndarray:
         """The cells that are not here, and needed when it was announced; their shards are open."""
-        index = self.column.index
+        index = self.column.store.index
         cells = self.uses.cells
         # what was read meanwhile is needed later
         missing = index.missing(cells[index.times.next_use[cells] <= self.uses.when])
@@ -152,7 +152,7 @@ class FetchQueue:
         ticket = Ticket(column, cells, is_announced)
         if not is_announced:
             self._move_clock(self.clock + int(sizes.sum()))
-        n_here = int(column.index.are_here(cells).sum())
+        n_here = int(column.store.index.are_here(cells).sum())
         self.counts["hits"] += n_here
         self.counts["misses"] += len(cells) - n_here
         while not await self._bring(ticket):
@@ -173,7 +173,7 @@ class FetchQueue:
         finally:
             self._waiting.remove(ticket)
             self.tell_of_room()
-        index = ticket.column.index
+        index = ticket.column.store.index
         is_here = False
         self._admitted.append(ticket)
         try:
@@ -207,11 +207,11 @@ class FetchQueue:
 
     def _admit(self, ticket: Ticket) -> bool:
         """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
-        index = ticket.column.index
-        index.pin(ticket.cells)
+        index = ticket.column.store.index
+        index.pins[ticket.cells] += 1
         jobs = self.inventory.take(ticket.column, index.missing(ticket.cells), self._past)
         if jobs is None:
-            index.unpin(ticket.cells)
+            index.pins[ticket.cells] -= 1
             return False
         self._jobs.extend(jobs)
         self._bell.set()
@@ -222,13 +222,13 @@ class FetchQueue:
         if ticket not in self._held:
             return
         self._held.remove(ticket)
-        times = ticket.column.index.times
+        times = ticket.column.store.index.times
         tick = next(self._ticks)
         times.note_read(ticket.cells, self.clock, tick, is_announced=ticket.is_announced)
         self._unpin(ticket)
 
     def _unpin(self, ticket: Ticket) -> None:
-        ticket.column.index.unpin(ticket.cells)
+        ticket.column.store.index.pins[ticket.cells] -= 1
         self.tell_of_room()
 
     def tell_of_room(self) -> None:
@@ -266,9 +266,9 @@ class FetchQueue:
         uses = Uses(uses.cells, uses.when + reader.offset, uses.again + reader.offset)
         self._move_clock(reader.now)
         most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
-        found = float(column.index.are_here(uses.cells).mean())
+        found = float(column.store.index.are_here(uses.cells).mean())
         self._found_share += (1 - MEMORY) * (found - self._found_share)
-        column.index.times.announce(reader, uses, self.clock)
+        column.store.index.times.announce(reader, uses, self.clock)
         for want in _cut_wants(column, uses, most_bytes, reader):
             heappush(self._wants, want)
         self.tell_of_room()
@@ -330,7 +330,7 @@ class FetchQueue:
                 heappush(self._wants, want)
                 self._may_have_room = False
             else:
-                want.column.index.times.begin_ahead(missing)
+                want.column.store.index.times.begin_ahead(missing)
                 self._jobs.extend(jobs)
             return
 
@@ -345,12 +345,11 @@ class FetchQueue:
         """The cells of a job are there; of those that are missing, who waits gets the error."""
         self.counts["fetched_bytes"] += job.n_fetched
         self.counts["fetched_twice_bytes"] += job.n_again
-        missing = job.cells[job.is_missing]
         for ticket in self._admitted if error is not None else ():
-            if ticket.column is job.column and np.isin(ticket.cells, missing).any():
+            if ticket.column is job.column and np.isin(ticket.cells, job.missing).any():
                 ticket.error = error
         self.inventory.settle(job, next(self._ticks))
-        if not job.column.index.are_here(job.cells).all():
+        if not job.index.are_here(job.cells).all():
             self.tell_of_room()
         self._tell()
 

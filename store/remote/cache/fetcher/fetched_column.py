@@ -18,7 +18,7 @@ from store.read.arrays.chunk_sums import ChunkSums
 from store.read.arrays.shard import chunk_checksum, read_entries
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
-from store.remote.cache.chunk_index import n_cells, shard_cells
+from store.remote.cache.chunk_index import shard_cells
 from store.remote.cache.fetcher.fetched_store import FetchedStore
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.fetcher.writable_index import WritableIndex
@@ -81,9 +81,14 @@ class Job:
         self.is_right = np.zeros(len(self.cells), bool)
 
     @property
-    def is_missing(self) -> np.ndarray:
-        """Which of the chunks are not in their slots: bool `(n,)`."""
-        return ~self.is_right
+    def index(self) -> WritableIndex:
+        """The index of its store."""
+        return self.column.store.index
+
+    @property
+    def missing(self) -> np.ndarray:
+        """The cells of the chunks that are not in their slots."""
+        return self.cells[~self.is_right]
 
     def requests(self) -> list[Request]:
         """What is to be asked for: a request for chunks that touch."""
@@ -102,31 +107,33 @@ def find_heads(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 class FetchedColumn:
-    """One column's array at an address, and the index of its cells in the cache."""
+    """One column's array at an address; its cells are those of its store."""
 
-    def __init__(self, store: FetchedStore, array: StoredArray, index: WritableIndex) -> None:
+    def __init__(self, store: FetchedStore, array: StoredArray) -> None:
         self.store = store
         self.array = array
         self.layout = array.layout
-        self.index = index
+        self.cells = store.cells[self.layout.path]
         self.shard_cells = shard_cells(array)
         shards = range(array.n_shards)
         items = np.array([array.items_of_shard(shard) for shard in shards], np.int64).reshape(-1, 2)
         self._shard_items = items[:, 1] - items[:, 0]
-        n_chunks = sum(map(self.layout.n_chunks, self._shard_items.tolist()))
-        index.open(self.layout.n_planes * n_chunks)
         # where the checksums of each shard begin: they follow each other
         firsts = [array.sum_of_chunk(shard * self.layout.shard_chunks) for shard in shards]
         self._first_sums = np.array(firsts, np.int64)
         self._read_sums()
         self._is_open = np.zeros(array.n_shards, bool)
-        self._starts = np.zeros(n_cells(array), np.int64)
-        self._sizes = np.zeros(n_cells(array), np.int64)
+        self._starts = np.zeros(len(self.cells), np.int64)
+        self._sizes = np.zeros(len(self.cells), np.int64)
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def _places(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of cells, their shards, and which cells of these they are."""
+        return np.divmod(cells - self.cells.start, self.shard_cells)
 
     def closed_shards(self, cells: np.ndarray) -> list[int]:
         """The shards that hold some cells, and whose tables are not here."""
-        shards = np.unique(cells // self.shard_cells)
+        shards = np.unique(self._places(cells)[0])
         return shards[~self._is_open[shards]].tolist()
 
     async def open_shard(self, shard: int) -> None:
@@ -172,17 +179,19 @@ class FetchedColumn:
 
     def sizes(self, cells: np.ndarray) -> np.ndarray:
         """The bytes of the chunks of cells of open shards, int64 `(n,)`; 0 where none is."""
-        return self._sizes[cells]
+        return self._sizes[cells - self.cells.start]
 
     def jobs(self, cells: np.ndarray, *, is_left: bool) -> Iterator[Job]:
         """Jobs without slots for cells of open shards, each of one shard; see `Job`."""
-        shards = cells // self.shard_cells
-        order = np.lexsort((self._starts[cells], shards))
-        cells, shards = cells[order], shards[order]
+        shards, _ = self._places(cells)
+        all_starts = self._starts[cells - self.cells.start]
+        order = np.lexsort((all_starts, shards))
+        cells, shards, all_starts = cells[order], shards[order], all_starts[order]
+        all_sizes = self.sizes(cells)
         bounds = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(cells)]
         for first, stop in pairwise(bounds):
             of_shard = cells[first:stop]
-            starts, sizes = self._starts[of_shard], self._sizes[of_shard]
+            starts, sizes = all_starts[first:stop], all_sizes[first:stop]
             heads = find_heads(starts, sizes)
             is_new = np.diff(np.cumsum(sizes)[heads] // JOB_BYTES, prepend=-1) > 0
             is_new[::REQUESTS_A_JOB] = True
@@ -213,7 +222,7 @@ class FetchedColumn:
             self._keep(job, slab, requests, answers)
         if not job.is_right.all():
             await self.store.check_same()
-            inside = int(job.cells[job.is_missing][0]) % self.shard_cells
+            inside = int(self._places(job.missing)[1][0])
             raise CorruptError(
                 f"{self.store.url}/{key}, chunk {inside % self.layout.shard_chunks}: expected the "
                 f"bytes of its checksum, found others {FETCHES} times; {RESTORE}"
@@ -239,7 +248,7 @@ class FetchedColumn:
         ]
         which = np.concatenate([np.arange(one.first, one.last) for one in requests])
         job.n_fetched += sum(map(len, answers))
-        job.n_again += int(job.sizes[which][self.index.was_here[job.cells[which]]].sum())
+        job.n_again += int(job.sizes[which][job.index.was_here[job.cells[which]]].sum())
         is_right = self._are_right(job, which, found)
         right = which[is_right]
         slab.write([*compress(found, is_right)], job.positions[right])
@@ -250,7 +259,7 @@ class FetchedColumn:
     ) -> np.ndarray:
         """Which of the bytes that were found are those of some chunks of a job: bool `(n,)`."""
         layout = self.layout
-        inside = job.cells[which] % self.shard_cells
+        _, inside = self._places(job.cells[which])
         planes, chunks = np.divmod(inside, layout.shard_chunks)
         sums = self._sums[self._first_sums[job.shard] + chunks, planes]
         n_items = self._shard_items[job.shard] - chunks * layout.chunk_items

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,13 +24,14 @@ from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.cache.chunk_index import BLOCK, CHUNK_MARGIN, index_bytes, n_cells
 from store.remote.cache.fetcher.slab import write_at
+from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
 from store.remote.pushed import Sums, record_in
 
-__all__ = ["INDEX_DIR", "FetchedStore", "is_state_of", "state_digest"]
+__all__ = ["INDEX_FILE", "FetchedStore", "state_digest"]
 
-INDEX_DIR = "index"
+INDEX_FILE = "index"
 SOURCE_NAME = 16  # characters of a folder's name
 SMALL_BYTES = 64 * 1024 * 1024
 
@@ -80,14 +82,15 @@ def _state_of(group: bytes, url: str) -> _State:
     return _State(Manifest.from_attributes(attributes, where), sums)
 
 
-def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
-    """Whether a folder is of some state of the store that another is of."""
-    if folder.name[:SOURCE_NAME] != other.name[:SOURCE_NAME]:
-        return False
-    try:
-        return read_manifest(folder / "store").uuid == uuid
-    except StoreError:  # what an earlier process began, or another version wrote
-        return False
+def column_cells(manifest: Manifest) -> dict[str, range]:
+    """The cells of each column's array, by its path."""
+    found = {}
+    first = 0
+    for array in arrays_of(manifest):
+        if array.column is not None:
+            found[array.layout.path] = range(first, first + n_cells(array))
+            first += n_cells(array)
+    return found
 
 
 class FetchedStore:
@@ -103,6 +106,10 @@ class FetchedStore:
         Directory of its files, where a local store has them.
     manifest
         What is committed at the address.
+    cells
+        See `column_cells`.
+    index
+        Of all chunks; the inventory makes it.
     fixed_bytes
         What its folder takes on the disk, once everything has been read.
     portion_bytes
@@ -121,6 +128,8 @@ class FetchedStore:
         self.manifest: Manifest = self._state.manifest
         self._whole: set[str] = set()  # arrays whose files are here
         self._lock = asyncio.Lock()
+        self.cells = column_cells(self.manifest)
+        self.index: WritableIndex
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
         self.fixed_bytes = self._fixed_bytes()
         self.portion_bytes = self._portion_bytes()
@@ -131,6 +140,14 @@ class FetchedStore:
             raise NotFoundError(f"{self.url}: expected one of its arrays, found {path!r:.200}")
         return self._known[path]
 
+    def cells_of_state(self, folder: Path) -> dict[str, range]:
+        """The cells of another folder's columns, if it is of a state of this store."""
+        if folder.name[:SOURCE_NAME] == self.folder.name[:SOURCE_NAME]:
+            with suppress(StoreError):  # what an earlier process began, or another version wrote
+                manifest = read_manifest(folder / "store")
+                return column_cells(manifest) if manifest.uuid == self.manifest.uuid else {}
+        return {}
+
     def object_bytes(self, folder: str) -> int:
         """Bytes of the data objects below a folder; "" of all."""
         begin = f"{folder}/" if folder else ""
@@ -138,12 +155,10 @@ class FetchedStore:
         return sum(head.size for head in self.source.heads(keys).values())
 
     def _fixed_bytes(self) -> int:
-        total = 8 * BLOCK
+        total = 12 * BLOCK + 2 * index_bytes(sum(map(len, self.cells.values())))
         for array in self._known.values():
             if array.column is None:
                 total += sum(_small_bytes(array, i) + 4 * BLOCK for i in range(array.n_shards))
-            else:
-                total += 2 * index_bytes(n_cells(array)) + 4 * BLOCK
         return total
 
     def _portion_bytes(self) -> int:

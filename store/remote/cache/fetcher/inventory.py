@@ -13,7 +13,7 @@ import numpy as np
 from store.read.directory import files_below
 from store.remote.cache.chunk_index import BLOCK
 from store.remote.cache.fetcher.fetched_column import FetchedColumn, Job
-from store.remote.cache.fetcher.fetched_store import INDEX_DIR, FetchedStore, is_state_of
+from store.remote.cache.fetcher.fetched_store import INDEX_FILE, FetchedStore
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.cache.location import SLAB_FILE, STORES_DIR
@@ -29,8 +29,7 @@ CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the 
 class Inventory:
     """The stores of a cache directory, which may take `limit` bytes, and their chunks.
 
-    `indexes` are those of columns, by their files; `folders` has the bytes of the files of each
-    store, the oldest first.
+    `indexes` are those of the stores, by their folders, the oldest first.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -38,8 +37,6 @@ class Inventory:
         self.limit = limit
         self.evicted_bytes = 0
         self.indexes: dict[Path, WritableIndex] = {}
-        self.folders: dict[Path, int] = {}
-        self._open_folders: set[Path] = set()
         self._jobs: set[Job] = set()  # that have slots
         self.slab = Slab(directory / SLAB_FILE)
         try:
@@ -47,13 +44,16 @@ class Inventory:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            self._drop_all()  # what is left fills the disk, or others do
+            # what is left fills the disk, or others do; readers see by the names that it goes
+            shutil.rmtree(self.directory / STORES_DIR)
+            self.slab.punch(0, self.slab.file_bytes)
+            self.indexes = {}
             self._adopt()
 
     @property
     def file_bytes(self) -> int:
         """Of files but the slab."""
-        return BASE_BYTES + sum(self.folders.values())
+        return BASE_BYTES + sum(index.file_bytes for index in self.indexes.values())
 
     @property
     def used_bytes(self) -> int:
@@ -62,7 +62,7 @@ class Inventory:
 
     @property
     def open_indexes(self) -> list[WritableIndex]:
-        """Those of columns that are being read."""
+        """Those of stores that are being read."""
         return [index for index in self.indexes.values() if index.is_open]
 
     def _adopt(self) -> None:
@@ -70,21 +70,10 @@ class Inventory:
         stores = self.directory / STORES_DIR
         stores.mkdir(exist_ok=True)
         for folder in sorted(stores.iterdir(), key=lambda path: path.stat().st_mtime):
-            for file in sorted((folder / INDEX_DIR).glob("*")):
-                if file.suffix == ".new":
-                    file.unlink(missing_ok=True)  # it may have got the name of the one before
-                else:
-                    self.indexes[file] = WritableIndex(file)
-            self.folders[folder] = sum(file.st_blocks * 512 for file in files_below(folder))
+            index = self.indexes[folder] = WritableIndex(folder / INDEX_FILE)
+            index.file_bytes = sum(file.st_blocks * 512 for file in files_below(folder))
         self._drop_overlaps()
         self.resize(self.limit)
-
-    def _drop_all(self) -> None:
-        """Give back what earlier processes have left; readers see it by the names of indexes."""
-        shutil.rmtree(self.directory / STORES_DIR)
-        self.slab.punch(0, self.slab.file_bytes)
-        self.indexes = {}
-        self.folders = {}
 
     def _drop_overlaps(self) -> None:
         """Forget chunks whose slots are another's as well, or beyond the file: a node went down."""
@@ -140,59 +129,45 @@ class Inventory:
 
     def _remove_closed(self, most: int) -> None:
         """Remove the oldest stores that nobody reads, until the files of those take no more."""
-        closed = {
-            folder: n_bytes
-            for folder, n_bytes in self.folders.items()
-            if folder not in self._open_folders
-        }
-        total = sum(closed.values())
-        for folder, n_bytes in closed.items():
-            if total <= most:
-                return
-            for file in [file for file in self.indexes if folder in file.parents]:
-                self._forget(self.indexes.pop(file))
-            shutil.rmtree(folder, ignore_errors=True)
-            del self.folders[folder]
-            total -= n_bytes
+        closed = [folder for folder, index in self.indexes.items() if not index.is_open]
+        total = sum(self.indexes[folder].file_bytes for folder in closed)
+        for folder in closed:
+            if total > most:
+                total -= self.indexes[folder].file_bytes
+                self._forget(folder)
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def _forget(self, index: WritableIndex) -> None:
-        """Evict what an index has, and what is coming."""
+    def _forget(self, folder: Path) -> None:
+        """Evict what a store has, and what is coming."""
+        index = self.indexes.pop(folder)
         self._evict(index, index.movable())
         index.forget()
         for job in self._jobs:
-            job.is_void |= job.column.index is index
+            job.is_void |= job.index is index
 
     def open_store(self, store: FetchedStore) -> None:
-        """Keep the files of a store, and have room for them."""
-        self._open_folders.add(store.folder)
-        self.folders.pop(store.folder, None)
-        self.folders[store.folder] = store.fixed_bytes
-        self.resize(self.limit)
-
-    def close_store(self, folder: Path) -> None:
-        """Have the chunks of a store without readers be evicted before others."""
-        self._open_folders.discard(folder)
-        for file, index in self.indexes.items():
-            if folder in file.parents:
-                index.close()
-
-    def index_of(self, store: FetchedStore, path: str, n: int) -> WritableIndex:
-        """The index of a column of so many cells, with what is here of it.
+        """Give a store its index, with what is here of it, and have room for its files.
 
         It takes over what other states of the store have, if they have no reader.
         """
-        file = store.folder / INDEX_DIR / path
-        index = self.indexes.get(file)
-        if index is None or len(index.words) != max(1, n) or not file.exists():
-            if index is not None:
-                self._forget(index)
-            index = self.indexes[file] = WritableIndex(file, n)
-            # a state that has grown has all shards of the state before, and more
-            for folder in [one for one in self.folders if one not in self._open_folders]:
-                other = self.indexes.get(folder / INDEX_DIR / path)
-                if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
-                    index.adopt(other)
-        return index
+        n_cells = sum(map(len, store.cells.values()))
+        index = self.indexes.get(store.folder)
+        if index is not None and (len(index.words) != n_cells or not index.path.exists()):
+            self._forget(store.folder)
+            index = None
+        store.index = index or WritableIndex(store.folder / INDEX_FILE, n_cells)
+        if index is None:
+            closed = [item for item in self.indexes.items() if not item[1].is_open]
+            for folder, other in closed:
+                # a state that has grown has all shards of the state before, and more
+                for path, cells in store.cells_of_state(folder).items():
+                    if path in store.cells:
+                        store.index.adopt(other, store.cells[path].start, cells)
+        self.indexes.pop(store.folder, None)
+        self.indexes[store.folder] = store.index
+        store.index.is_open = True
+        store.index.file_bytes = store.fixed_bytes
+        self.resize(self.limit)
 
     def take(
         self, column: FetchedColumn, cells: np.ndarray, past: float, needed_after: float = -1.0
@@ -202,16 +177,17 @@ class Inventory:
         What was announced for before `past` has been read. Chunks are evicted for them only if they
         are needed after `needed_after`. None: there is no room for all.
         """
-        index = column.index
+        index = column.store.index
         sizes = column.sizes(cells)
         self._evict(index, index.replaced(cells, sizes))
         has_slot = index.words[cells] != 0
         jobs = [*column.jobs(cells[~has_slot], is_left=False)]
         new = np.concatenate([np.zeros(0, np.int64), *(job.cells for job in jobs)])
-        index.begin(cells, sizes)
+        index.is_coming[cells] = True
+        index.sizes[cells] = sizes
         found = self._room(index.slots(new), past, needed_after)
         if found is None:
-            index.abandon(cells)
+            index.is_coming[cells] = False
             return None
         ends = np.cumsum([len(job.cells) for job in jobs])
         for job, positions in zip(jobs, np.split(np.array(found, np.int64), ends), strict=False):
@@ -225,10 +201,9 @@ class Inventory:
     def settle(self, job: Job, tick: int) -> None:
         """The chunks of a job that came are there; the others are not any more."""
         self._jobs.remove(job)
-        index = job.column.index
-        is_gone = job.is_missing | job.is_void
-        index.settle(job.cells, job.positions, is_gone, tick)
-        self.slab.give_back(job.positions[is_gone], index.slots(job.cells[is_gone]))
+        is_right = job.is_right & (not job.is_void)
+        job.index.settle(job.cells, job.positions, is_right, tick)
+        self.slab.give_back(job.positions[~is_right], job.index.slots(job.cells[~is_right]))
 
     def _room(self, sizes: np.ndarray, past: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""
@@ -271,4 +246,4 @@ def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np
 
 def _slots_of(job: Job) -> tuple[np.ndarray, np.ndarray]:
     """Where the slots of a job begin and end, int64 `(n,)`."""
-    return job.positions, job.positions + job.column.index.slots(job.cells)
+    return job.positions, job.positions + job.index.slots(job.cells)

@@ -20,7 +20,7 @@ from store.errors import DamagedItemsError, FormatError, StoreError, VersionErro
 from store.format.manifest import GROUP_FILE
 from store.format.ranges import chunks_touched
 from store.read.directory import files_below
-from store.remote.cache.chunk_index import CHUNK_MARGIN, n_cells
+from store.remote.cache.chunk_index import CHUNK_MARGIN
 from store.remote.cache.fetcher.fetch_queue import FetchQueue, Ticket
 from store.remote.cache.fetcher.fetched_column import FetchedColumn
 from store.remote.cache.fetcher.fetched_store import FetchedStore, state_digest
@@ -73,7 +73,7 @@ class Server:
         self.is_over = asyncio.Event()
         self.sessions: set[_Session] = set()
         self.stores: dict[str, FetchedStore] = {}  # by the digests of their states
-        self.columns: dict[tuple[FetchedStore, str], FetchedColumn] = {}
+        self.columns: dict[FetchedStore, dict[str, FetchedColumn]] = {}
         self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
@@ -150,6 +150,7 @@ class Server:
             self.inventory.open_store(store)
             self.queue.tell_of_room()
             self.stores[digest] = store
+            self.columns[store] = {}
         store = self.stores[digest]
         store.keep_group()
         store.source = source  # with the newest of credentials that are renewed
@@ -159,22 +160,8 @@ class Server:
         used = {session.store for session in self.sessions}
         for digest, store in list(self.stores.items()):
             if store not in used:
-                self.columns = {of: one for of, one in self.columns.items() if of[0] is not store}
-                self.inventory.close_store(store.folder)
-                del self.stores[digest]
-
-    async def column(self, store: FetchedStore, path: str) -> FetchedColumn:
-        """A column of an open store, whose chunks are counted from now on."""
-        of = store, path
-        if of not in self.columns:
-            array = store.stored(path)
-            if array.column is None:
-                raise ValueError(f"expected a column, found {path!r:.200}")
-            await store.need_whole(array.checksums.layout.path)
-            if of not in self.columns:
-                index = self.inventory.index_of(store, path, n_cells(array))
-                self.columns[of] = FetchedColumn(store, array, index)
-        return self.columns[of]
+                store.index.is_open = False  # its chunks are evicted before others
+                del self.stores[digest], self.columns[store]
 
     def set_limit(self, limit: int) -> None:
         """Have the cache take so many bytes; what is too much goes at once."""
@@ -281,6 +268,8 @@ class _Session:
             "root": str(store.root),
             "digest": store.folder.name,
             "portion_bytes": server.portion_bytes(store),
+            "index": str(store.index.path),
+            "first_cells": {path: cells.start for path, cells in store.cells.items()},
         }
 
     async def _do(
@@ -297,29 +286,36 @@ class _Session:
                 return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
             case "files":
                 await store.need_whole(path, again=bool(message["again"]))
-            case "index":
-                column = await self.server.column(store, path)
-                return {"file": str(column.index.path)}
             case "need":
-                column = await self.server.column(store, path)
-                return await self._need(column, message, numbers)
+                return await self._need(await self._column(store, path), message, numbers)
             case "want":
-                column = await self.server.column(store, path)
-                self._want(column, float(message["now"]), numbers)
+                self._want(await self._column(store, path), float(message["now"]), numbers)
             case other:
                 raise ValueError(f"expected a request that is known, found {other!r:.40}")
         return {}
 
+    async def _column(self, store: FetchedStore, path: str) -> FetchedColumn:
+        """A column of an open store."""
+        columns = self.server.columns[store]
+        if path not in columns:
+            array = store.stored(path)
+            if array.column is None:
+                raise ValueError(f"expected a column, found {path!r:.200}")
+            await store.need_whole(array.checksums.layout.path)
+            if path not in columns:
+                columns[path] = FetchedColumn(store, array)
+        return columns[path]
+
     async def _need(
         self, column: FetchedColumn, message: dict[str, Any], runs: np.ndarray
     ) -> dict[str, Any]:
-        cells = _expand(runs, len(column.index.words))
+        cells = column.cells.start + _expand(runs, len(column.cells))
         self._release()
         portion = self.server.portion_bytes(column.store)
         fits = len(cells) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
         if fits:
             if message["doubted"]:
-                column.index.doubt(cells)
+                column.store.index.doubt(cells)
             is_announced = bool(message["announced"])
             self.ticket = await self.queue.need(column, cells, is_announced=is_announced)
         return {"portion_bytes": portion, "fits": fits}
@@ -332,11 +328,11 @@ class _Session:
 
     def _want(self, column: FetchedColumn, now: float, numbers: np.ndarray) -> None:
         cells, when, again = numbers.reshape(-1, 3).T
-        n = len(column.index.words)
+        n = len(column.cells)
         if len(cells) and not (cells.min() >= 0 and cells.max() < n):
             raise ValueError(f"expected cells from 0 to {n}, found others")
         self.announcer = self.announcer or self.queue.join(now)
-        self.queue.want(column, Uses(cells, when, again), now, self.announcer)
+        self.queue.want(column, Uses(column.cells.start + cells, when, again), now, self.announcer)
 
 
 def _left_group(folder: Path, name: str, url: str) -> bytes:

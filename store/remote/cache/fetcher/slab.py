@@ -1,8 +1,7 @@
 """The one file of a cache directory that holds all chunks: a slab of slots, taken and given back.
 
-A slot is of whole blocks. What is given back is taken again first: its blocks are on the disk and
-in the page cache already. All slots end within a stated size, which bounds what they take on the
-disk.
+A slot is of whole blocks, the first that are free. All slots end within a stated size, which bounds
+what they take on the disk.
 """
 
 import ctypes
@@ -46,7 +45,7 @@ class Slab:
         self.file_bytes = os.fstat(self.fd).st_size
         self.n_bytes = 0
         self.free_bytes = 0
-        self._free: deque[tuple[int, int]] = deque()
+        self._free: list[tuple[int, int]] = []  # rising, and none touches the next
 
     def resize(self, n_bytes: int, starts: np.ndarray, stops: np.ndarray) -> None:
         """Have slots up to `n_bytes`, those of some spans being taken; the rest is given back."""
@@ -55,68 +54,45 @@ class Slab:
         order = np.argsort(starts, kind="stable")
         ends = np.minimum(stops[order], self.n_bytes)
         starts, stops = join_ranges(np.minimum(starts[order], ends), ends)
-        firsts = np.append(0, stops)
-        ends = np.append(starts, self.n_bytes)
-        is_free = firsts < ends
-        self._free = deque(zip(firsts[is_free].tolist(), ends[is_free].tolist(), strict=True))
-        self.free_bytes = int((ends - firsts)[is_free].sum())
+        self._free = []
+        self.free_bytes = 0
+        self._add(np.append(0, stops), np.append(starts, self.n_bytes))
 
     def take(self, sizes: Sequence[int]) -> list[int] | None:
         """Where slots of these sizes are, neighbours together if they can be; None: no room."""
-        if sum(sizes) > self.free_bytes:
-            return None
-        positions = self._take(sizes)
-        if positions is None:
-            self._join()
-            positions = self._take(sizes)
-        return positions
-
-    def _take(self, sizes: Sequence[int]) -> list[int] | None:
         positions: list[int] = []
         rests = []  # what is left of spans that were too small
+        spans = iter(self._free)
         start = stop = 0
         for size in sizes:
             while stop - start < size:
-                if start < stop:
-                    rests.append((start, stop))
-                if not self._free:
-                    taken = zip(positions, sizes, strict=False)
-                    self._free.extend(rests)
-                    self._free.extend((at, at + size) for at, size in taken)
+                rests.append((start, stop))
+                span = next(spans, None)
+                if span is None:
                     return None
-                start, stop = self._free.popleft()
+                start, stop = span
             positions.append(start)
             start += size
-        if start < stop:
-            self._free.appendleft((start, stop))
-        self._free.extend(rests)
+        self._free = [span for span in (*rests, (start, stop)) if span[0] < span[1]] + [*spans]
         self.free_bytes -= sum(sizes)
         return positions
 
-    def _grow(self, n_bytes: int) -> None:
-        """Have the file be at least so large; readers map what they know of, and it again."""
-        if n_bytes > self.file_bytes:
-            file_bytes = -(-n_bytes * 5 // 4 // GROWTH_BYTES) * GROWTH_BYTES
-            os.ftruncate(self.fd, file_bytes)
-            self.file_bytes = file_bytes
-
-    def _join(self) -> None:
-        """Make one span of those that touch."""
-        spans = np.array(sorted(self._free), np.int64).reshape(-1, 2)
-        joined = join_ranges(spans[:, 0], spans[:, 1])
-        self._free = deque(zip(*map(np.ndarray.tolist, joined), strict=True))
-
     def give_back(self, starts: np.ndarray, sizes: np.ndarray) -> None:
-        """Have slots be free, int64 `(n,)`; they are taken before others."""
-        order = np.argsort(starts, kind="stable")
-        spans = join_ranges(starts[order], (starts + sizes)[order])
-        for start, stop in zip(*map(np.ndarray.tolist, spans), strict=True):
+        """Have slots be free, int64 `(n,)`."""
+        stops = starts + sizes
+        for start, stop in zip(*map(np.ndarray.tolist, (starts, stops)), strict=True):
             if stop > self.n_bytes:  # it was written while the slab became smaller
                 self.punch(max(start, self.n_bytes), stop)
-                stop = self.n_bytes
-            if start < stop:
-                self._free.appendleft((start, stop))
-                self.free_bytes += stop - start
+        self._add(np.minimum(starts, self.n_bytes), np.minimum(stops, self.n_bytes))
+
+    def _add(self, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Have spans be free, which overlap no other."""
+        self.free_bytes += int((stops - starts).sum())
+        spans = np.array(self._free, np.int64).reshape(-1, 2)
+        starts, stops = np.append(spans[:, 0], starts), np.append(spans[:, 1], stops)
+        order = np.argsort(starts, kind="stable")
+        joined = join_ranges(starts[order], stops[order])
+        self._free = list(zip(*map(np.ndarray.tolist, joined), strict=True))
 
     def punch(self, start: int, stop: int) -> None:
         """Give the blocks of the bytes `start:stop` back to the file system."""
@@ -130,7 +106,11 @@ class Slab:
     def write(self, chunks: Sequence[memoryview], positions: np.ndarray) -> None:
         """Write chunks into their slots, at int64 `(n,)`; raises OSError, e.g. on a full disk."""
         stops = positions + np.array([*map(len, chunks)], np.int64)
-        self._grow(int(stops.max(initial=0)))
+        n_bytes = int(stops.max(initial=0))
+        if n_bytes > self.file_bytes:  # readers map what they know of, and it again
+            file_bytes = -(-n_bytes * 5 // 4 // GROWTH_BYTES) * GROWTH_BYTES
+            os.ftruncate(self.fd, file_bytes)
+            self.file_bytes = file_bytes
         heads = np.flatnonzero(np.append(-1, stops[:-1]) != positions).tolist()
         for first, last in pairwise([*heads, len(chunks)]):
             write_at(self.fd, chunks[first:last], int(positions[first]))

@@ -1,4 +1,4 @@
-"""When the chunks of an array are needed, as readers announce it.
+"""When the chunks of a store are needed, as readers announce it.
 
 Under a known order the next use of a chunk is exact, and evicting the one that is needed last is
 Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not known counts as needed
@@ -13,9 +13,7 @@ import numpy as np
 
 from store.remote.cache.messages import UNKNOWN
 
-__all__ = ["NO_READER", "Reader", "UseTimes", "Uses"]
-
-NO_READER = 2 * UNKNOWN  # of the chunks of a store that no reader has open
+__all__ = ["Reader", "UseTimes", "Uses"]
 
 
 class Uses(NamedTuple):
@@ -51,7 +49,7 @@ class Reader:
 
 
 class UseTimes:
-    """When the chunks of an array are needed, whose `sizes` are uint32 `(n_cells,)`.
+    """When the chunks of a store are needed, whose `sizes` are uint32 `(n_cells,)`.
 
     Attributes
     ----------
@@ -102,19 +100,16 @@ class UseTimes:
         return np.where(uses < past, UNKNOWN, uses)
 
     def _end(self, reader: Reader, is_over: np.ndarray) -> None:
-        over = self.announced[reader].part(is_over)
-        if not len(over.cells):
+        if not is_over.any():
             return
-        if is_over.all():
-            del self.announced[reader]
-        else:
-            self.announced[reader] = self.announced[reader].part(~is_over)
-        is_next = self.next_use[over.cells] <= over.when
-        self.next_use[over.cells[is_next]] = over.again[is_next]
+        uses = self.announced.pop(reader)
+        over = uses.part(is_over)
+        if not is_over.all():
+            self.announced[reader] = uses.part(~is_over)
+        self.next_use[over.cells] = over.again
         self.end_ahead(np.unique(over.cells))
         for uses in self.announced.values():
-            rest = uses.part(slice(None, None, -1))  # the first of several is noted last
-            self.next_use[rest.cells] = np.minimum(self.next_use[rest.cells], rest.when)
+            np.minimum.at(self.next_use, uses.cells, uses.when)
 
     def begin_ahead(self, cells: np.ndarray) -> None:
         """Cells, each once, are fetched for announced uses."""

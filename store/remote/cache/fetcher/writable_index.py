@@ -1,4 +1,4 @@
-"""The index of an array in the process that writes it, and what it alone knows of the chunks.
+"""The index of a store in the process that writes it, and what it alone knows of the chunks.
 
 The state of a chunk is written here alone, so one rule is kept here alone: a cell has a slot in the
 slab if and only if its word is not 0, or it is coming.
@@ -23,13 +23,16 @@ from store.remote.cache.chunk_index import (
     positions_of,
 )
 from store.remote.cache.fetcher.slab import slots
-from store.remote.cache.fetcher.use_times import NO_READER, UseTimes
+from store.remote.cache.fetcher.use_times import UseTimes
+from store.remote.cache.messages import UNKNOWN
 
 __all__ = ["WritableIndex"]
 
+NO_READER = 2 * UNKNOWN  # when the chunks of a store are needed that no reader has open
+
 
 class WritableIndex:
-    """What is known of the chunks of a column; all cells are int64 `(n,)`.
+    """What is known of the chunks of a store; all cells are int64 `(n,)`.
 
     The file is always a new one. What an earlier process has left in the one before is taken over,
     marked as unchecked; readers that have mapped that one find that no chunk is there any more.
@@ -53,37 +56,28 @@ class WritableIndex:
         bool: it had been fetched before.
     is_open
         Whether its store is being read.
+    file_bytes
+        Of the files of its store.
     """
 
     def __init__(self, path: Path, n: int | None = None) -> None:
         self.path = path
-        was_whole, words, sizes = parts_of(_mapped(path))
+        changes, words, sizes = parts_of(_mapped(path))
         n = max(1, len(words) if n is None else n)
         new = path.with_name(f"{path.name}.new")
-        path.parent.mkdir(exist_ok=True)
-        self._is_whole, self.words, self.sizes = parts_of(_created(new, index_bytes(n)))
+        self._changes, self.words, self.sizes = parts_of(_created(new, index_bytes(n)))
         if len(words) == n:
             self.words[:] = np.where(words, words | UNCHECKED, 0)
             self.sizes[:] = sizes
         new.replace(path)
-        was_whole[:] = 0
         words[:] = 0
+        changes += 1
         self.times = UseTimes(self.sizes)
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
         self.was_here = np.zeros(n, bool)
         self.is_open = False
-        self._n_here = 0
-        self._n_chunks = -1
-
-    def open(self, n_chunks: int) -> None:
-        """It is read from now on, and whole when so many chunks are here."""
-        self._n_chunks = n_chunks
-        self.is_open = True
-
-    def close(self) -> None:
-        """Nobody reads it any more."""
-        self.is_open = False
+        self.file_bytes = 0
 
     def are_here(self, cells: np.ndarray) -> np.ndarray:
         """Whether they may be read: bool `(n,)`."""
@@ -126,71 +120,50 @@ class WritableIndex:
         """Those of some cells that have chunks of other sizes, of another state of the store."""
         return cells[(self.words[cells] != 0) & (self.sizes[cells] != sizes)]
 
-    def pin(self, cells: np.ndarray) -> None:
-        """Have cells, each once, keep their slots until they are unpinned as often."""
-        self.pins[cells] += 1
-
-    def unpin(self, cells: np.ndarray) -> None:
-        """Undo `pin`."""
-        self.pins[cells] -= 1
-
-    def begin(self, cells: np.ndarray, sizes: np.ndarray) -> None:
-        """Jobs bring cells."""
-        self.is_coming[cells] = True
-        self.sizes[cells] = sizes
-
-    def abandon(self, cells: np.ndarray) -> None:
-        """Undo `begin`: there are no slots."""
-        self.is_coming[cells] = False
-
     def settle(
-        self, cells: np.ndarray, positions: np.ndarray, is_gone: np.ndarray, tick: int
+        self, cells: np.ndarray, positions: np.ndarray, is_right: np.ndarray, tick: int
     ) -> None:
-        """A job has ended: tell readers which chunks have come, at a tick, and which are gone."""
+        """A job has ended: tell readers which chunks are in their slots, since a tick."""
         self.is_coming[cells] = False
-        came = cells[~is_gone]
-        self.words[came] = positions[~is_gone] // BLOCK | tick << SLOT_BITS
+        came = cells[is_right]
+        self.words[came] = positions[is_right] // BLOCK | tick << SLOT_BITS
         self.was_here[came] = True
-        self._count(len(came))
-        self.clear(cells[is_gone])
+        self.clear(cells[~is_right])
 
     def doubt(self, cells: np.ndarray) -> None:
         """Have chunks that are here be compared with their checksums before they are read."""
-        here = cells[self.are_here(cells)]
-        self._count(-len(here))
-        self.words[here] |= UNCHECKED
+        self.words[cells[self.are_here(cells)]] |= UNCHECKED
+        self._changes += 1
 
     def clear(self, cells: np.ndarray) -> np.ndarray:
         """Tell readers that chunks are gone; the positions that are free after this."""
-        words = self.words[cells]
-        self._count(-int(are_here(words).sum()))
+        positions = self.positions(cells)
         self.words[cells] = 0
+        self._changes += 1
         self.times.end_ahead(cells)
-        return positions_of(words)
+        return positions
 
-    def adopt(self, other: "WritableIndex") -> None:
-        """Take over what another state of the store has, of chunks that are not here.
+    def adopt(self, other: "WritableIndex", first: int, firsts: range) -> None:
+        """Take over what another state of the store has of a column, of chunks that are not here.
 
-        They are compared with their checksums before they are read, like all that an earlier
-        process has left.
+        Its cells begin at `first` here, and are `firsts` there. They are compared with their
+        checksums before they are read, like all that an earlier process has left.
         """
-        cells = other.movable()
-        cells = cells[cells < len(self.words)]
-        cells = cells[self.words[cells] == 0]
-        words = other.words[cells]
-        self.sizes[cells] = other.sizes[cells]
-        other.clear(cells)
+        theirs = other.movable()
+        theirs = theirs[(theirs >= firsts.start) & (theirs < firsts.stop)]
+        cells = theirs - firsts.start + first
+        is_new = self.words[cells] == 0
+        cells, theirs = cells[is_new], theirs[is_new]
+        words = other.words[theirs]
+        self.sizes[cells] = other.sizes[theirs]
+        other.clear(theirs)
         self.words[cells] = words | UNCHECKED
 
     def forget(self) -> None:
         """Tell readers that nothing is there, and remove the file."""
-        self._is_whole[0] = 0
         self.words[:] = 0
+        self._changes += 1
         self.path.unlink(missing_ok=True)
-
-    def _count(self, n: int) -> None:
-        self._n_here += n
-        self._is_whole[0] = self._n_here == self._n_chunks
 
 
 def _mapped(path: Path) -> np.ndarray:

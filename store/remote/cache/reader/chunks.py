@@ -5,7 +5,7 @@ it says the same, what was copied are these chunks, whatever was evicted meanwhi
 """
 
 from contextlib import suppress
-from pathlib import Path
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,13 @@ from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.mapped_file import MappedFile
 from store.read.directory import StoreDirectory
-from store.remote.cache.chunk_index import ChunkIndex, are_here, cells_of_chunks, positions_of
+from store.remote.cache.chunk_index import (
+    ChunkIndex,
+    are_here,
+    cells_of_chunks,
+    n_cells,
+    positions_of,
+)
 from store.remote.cache.location import SLAB_FILE
 from store.remote.cache.reader.mirror import Mirror
 
@@ -33,9 +39,10 @@ class Evicted(Exception):
 class CacheState:
     """What a fetching process has made known of an array: its index, and the slab, mapped."""
 
-    def __init__(self, index: Path, slab: Path) -> None:
-        self.index = ChunkIndex(index)
-        self.slab = MappedFile(slab)
+    def __init__(self, mirror: Mirror, array: StoredArray) -> None:
+        first = mirror.first_cells[array.layout.path]
+        self.index = ChunkIndex(mirror.index, first, n_cells(array))
+        self.slab = MappedFile(mirror.cache_dir / SLAB_FILE)
         self.memory = self.slab.bytes
 
 
@@ -61,6 +68,7 @@ class Chunks:
 
     def __init__(self, mirror: Mirror, array: StoredArray) -> None:
         self.mirror = mirror
+        self.array = array
         self.layout = array.layout
         self.state: CacheState | None = None
 
@@ -70,16 +78,26 @@ class Chunks:
         if known is not None and known.index.is_current():
             return known
         for n in range(ATTEMPTS):
-            if n or known is not None:  # perhaps it writes into a directory that was removed
-                self.mirror.drop_link()
-            file = self.mirror.index_of(self.layout.path)
+            if n or known is not None:
+                self.mirror.reopen()
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                self.state = found = CacheState(file, self.mirror.cache_dir / SLAB_FILE)
+                self.state = found = CacheState(self.mirror, self.array)
                 return found
         raise UnreachableError(
-            f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
-            "the store again"
+            f"{self.mirror.index}: expected a file of the fetching process, found none {ATTEMPTS} "
+            "times; open the store again"
         )
+
+    def are_all_here(self) -> bool:
+        """Whether every chunk of the array can be copied, as far as is known."""
+        return self.state is not None and self.state.index.count() == self._n_chunks
+
+    @cached_property
+    def _n_chunks(self) -> int:
+        """In all planes."""
+        items = map(self.array.items_of_shard, range(self.array.n_shards))
+        n_chunks = sum(self.layout.n_chunks(stop - first) for first, stop in items)
+        return n_chunks * self.layout.n_planes
 
     def look(self, cells: np.ndarray) -> Seen | None:
         """What the index says of cells; None: some cannot be copied now."""

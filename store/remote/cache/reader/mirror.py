@@ -115,10 +115,6 @@ class Mirror:
         """Have the files of a small array be there; `again` if those that are there are damaged."""
         self._ask({"op": "files", "array": path, "again": again})
 
-    def index_of(self, path: str) -> Path:
-        """Have the index of a column be there."""
-        return Path(self._ask({"op": "index", "array": path})["file"])
-
     def object_bytes(self, path: str = "") -> int:
         """Bytes of the objects of an array, or of the whole store."""
         return int(self._ask({"op": "bytes", "array": path})["bytes"])
@@ -213,6 +209,13 @@ class Mirror:
         self.root = Path(reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
+        self.index = Path(reply["index"])
+        self.first_cells: dict[str, int] = reply["first_cells"]
+
+    def reopen(self) -> None:
+        """Ask again where things are: another process may have taken over, in a new directory."""
+        self.drop_link()
+        self._ask({"op": "stats"})
 
     def drop_link(self) -> None:
         """End this thread's connection; the next request makes another."""

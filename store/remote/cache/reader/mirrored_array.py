@@ -267,7 +267,7 @@ class MirroredArray(Array):
             spans = join_ranges(*np.sort([positions_of(words), ends]))
             for first, last in zip(*map(np.ndarray.tolist, spans), strict=True):
                 state.slab.advise(first, last, mmap.MADV_WILLNEED)
-        if state.index.is_whole or (is_there and schedule.next_use is None):
+        if self._chunks.are_all_here() or (is_there and schedule.next_use is None):
             return
         uses = np.full((len(chunks), 2), UNKNOWN)
         uses[:, 0] = (schedule.first + schedule.step * i[firsts]) * schedule.row_bytes
@@ -292,8 +292,7 @@ class MirroredArray(Array):
         return bool(are_here(words)[0]) and is_mapped and state.slab.is_cached(position)
 
     def is_here(self) -> bool:
-        state = self._chunks.state
-        return state is not None and state.index.is_whole
+        return self._chunks.are_all_here()
 
 
 def plan_portions(

@@ -301,9 +301,9 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         store = node.open()
         store.read([0])
         server = node.server
-        (column,) = server.columns.values()
-        node.do(server.queue.need, column, np.arange(30))
-        limit = sum(server.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
+        ((column,),) = map(dict.values, server.columns.values())
+        node.do(server.queue.need, column, column.cells.start + np.arange(30))
+        limit = server.inventory.file_bytes + 31 * 32 * 1024 + 8192
         node.set_limits(limit)
         began = time.monotonic()
         assert np.array_equal(store.read([63])[0]["x"], values[63])
