@@ -10,7 +10,7 @@ which then is fetched again.
 import asyncio
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -30,7 +30,6 @@ WAIT_S = 170.0  # for room
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
 JOBS_AT_ONCE = 64
 BYTES_AT_ONCE = 256 * 1024 * 1024
-POLL_S = 0.25
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
 # of the limit: a use is over so far behind the reader that announced it, and so far behind the one
 # that is first: who stands still does not keep its chunks for ever
@@ -47,12 +46,12 @@ MEMORY = 0.9  # of earlier announcements, in the share of what is here
 
 @dataclass(eq=False)
 class Ticket:
-    """A request: cells of a column that a reader will copy."""
+    """A request: cells of a column that a reader will copy; `came` once they are fetched."""
 
     column: FetchedColumn
     cells: np.ndarray
     is_announced: bool
-    error: StoreError | None = None
+    came: asyncio.Future[None] = field(init=False)
 
 
 @dataclass(order=True)
@@ -84,41 +83,43 @@ class FetchQueue:
         self.clock = 1.0  # of the announcements; 0 as a time: none
         self._offset = 0.0  # of the reader that joined last
         self._found_share = 0.0  # of the chunks that are announced, what is here already
-        self._changed = asyncio.Event()  # for who waits for chunks or room
-        self._bell = asyncio.Event()  # there may be something to fetch
         self._ticks = count(1)
         self._waiting: deque[Ticket] = deque()  # for room
-        self._admitted: list[Ticket] = []  # waiting for their cells
-        self._held: list[Ticket] = []  # being copied
-        self._jobs: deque[Job] = deque()
+        self._admitted: set[Ticket] = set()  # waiting for their cells
+        self._held: set[Ticket] = set()  # being copied
         self._begun: dict[Job, int] = {}  # what is fetched -> its bytes
         self._tasks: set[asyncio.Task[None]] = set()
         self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
 
-    async def run(self) -> None:
-        """Fetch what is needed or announced, until it is cancelled."""
-        while True:
-            poll = asyncio.get_running_loop().call_later(POLL_S, self._look_again)
-            await self._bell.wait()
-            self._bell.clear()
-            poll.cancel()
-            while len(self._begun) < JOBS_AT_ONCE and sum(self._begun.values()) < BYTES_AT_ONCE:
-                job = self._next_job()
-                if job is None:
-                    break
-                self._begun[job] = int(job.sizes.sum())
-                self._start(self._fetch(job))
-
-    def _look_again(self) -> None:
-        """Chunks that are read without a request make room too."""
+    def look_again(self) -> None:
+        """Fetch what is asked for, as far as there is room: there may be more than before."""
         self._may_have_room = True
-        self._bell.set()
+        self._fetch_more()
+
+    def _fetch_more(self) -> None:
+        """Fetch what readers wait for, then what is announced, the earliest first."""
+        while self._waiting and self._admit(self._waiting[0]):
+            ticket = self._waiting.popleft()
+            self._admitted.add(ticket)
+            self._look_at(ticket)
+        while self._wants and not self._waiting and self._may_have_room and self._has_time:
+            self._start_want(heappop(self._wants))
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether more may be fetched at a time."""
+        return len(self._begun) < JOBS_AT_ONCE and sum(self._begun.values()) < BYTES_AT_ONCE
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)  # the loop alone would forget it
         task.add_done_callback(self._tasks.discard)
+
+    def _begin(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._begun[job] = int(job.sizes.sum())
+            self._start(self._fetch(job))
 
     async def _fetch(self, job: Job) -> None:
         """Bring the chunks of a job; an error is that of the readers who wait for them."""
@@ -135,8 +136,23 @@ class FetchQueue:
                 f"{self.directory}: expected chunks, found a defect, which fetcher.log there shows"
             )
         del self._begun[job]
-        self._settle(job, error)
-        self._bell.set()
+        self.counts["fetched_bytes"] += job.n_fetched
+        self.counts["fetched_twice_bytes"] += job.n_again
+        self.inventory.settle(job, next(self._ticks))
+        for ticket in [one for one in self._admitted if one.column is job.column]:
+            if error is not None and np.isin(ticket.cells, job.missing).any():
+                self._admitted.remove(ticket)
+                ticket.came.set_exception(error)
+            else:
+                self._look_at(ticket)
+        self._may_have_room |= job.is_void or not job.is_right.all()
+        self._fetch_more()
+
+    def _look_at(self, ticket: Ticket) -> None:
+        """Tell who waits for cells if they are settled."""
+        if not ticket.column.store.index.is_coming[ticket.cells].any():
+            self._admitted.remove(ticket)
+            ticket.came.set_result(None)
 
     async def need(
         self, column: FetchedColumn, cells: np.ndarray, *, is_announced: bool = False
@@ -152,69 +168,54 @@ class FetchQueue:
         ticket = Ticket(column, cells, is_announced)
         if not is_announced:
             self._move_clock(self.clock + int(sizes.sum()))
-        n_here = int(column.store.index.are_here(cells).sum())
+        index = column.store.index
+        n_here = int(index.are_here(cells).sum())
         self.counts["hits"] += n_here
         self.counts["misses"] += len(cells) - n_here
-        while not await self._bring(ticket):
-            pass
-        self._held.append(ticket)
-        asyncio.get_running_loop().call_later(LEASE_S, self.release, ticket)
+        loop = asyncio.get_running_loop()
+        while True:
+            ticket.came = loop.create_future()
+            self._waiting.append(ticket)
+            self._fetch_more()
+            await self._wait_for(ticket)
+            if index.are_here(cells).all():
+                break
+            self._unpin(ticket)
+        self._held.add(ticket)
+        loop.call_later(LEASE_S, self.release, ticket)
         return ticket
 
-    async def _bring(self, ticket: Ticket) -> bool:
-        """Have the cells of a ticket fetched, pinned from when there is room for all of them.
-
-        Returns whether they are here; if not, they are not pinned. Raises the error of one that was
-        fetched.
-        """
-        self._waiting.append(ticket)
-        try:
-            await self._wait_for_room(ticket)
-        finally:
-            self._waiting.remove(ticket)
-            self.tell_of_room()
-        index = ticket.column.store.index
-        is_here = False
-        self._admitted.append(ticket)
-        try:
-            await self._until(lambda: ticket.error or not index.is_coming[ticket.cells].any())
-            if ticket.error is not None:
-                raise ticket.error
-            is_here = bool(index.are_here(ticket.cells).all())
-            return is_here
-        finally:
-            self._admitted.remove(ticket)
-            if not is_here:
-                self._unpin(ticket)
-
-    async def _wait_for_room(self, ticket: Ticket) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WAIT_S):
-                    await self._until(lambda: self._waiting[0] is ticket and self._admit(ticket))
-                    return
-            if not self._admitted:  # else what others wait for comes, or is given up
+    async def _wait_for(self, ticket: Ticket) -> None:
+        """Wait until the cells of a ticket are settled; raises what kept one from coming."""
+        while not (await asyncio.wait([ticket.came], timeout=WAIT_S))[0]:
+            # what others wait for comes, or is given up
+            if ticket in self._waiting and not self._admitted:
+                self._waiting.remove(ticket)
+                self.look_again()
                 slab = self.inventory.slab
                 raise UnreachableError(
                     f"{self.directory}: expected room for {len(ticket.cells)} chunks within "
                     f"{WAIT_S:g} s, found {slab.n_bytes - slab.free_bytes:,} of {slab.n_bytes:,} "
                     "bytes in use; give the cache more bytes"
                 )
-
-    async def _until(self, is_so: Callable[[], object]) -> None:
-        while not is_so():
-            await self._changed.wait()
+        try:
+            ticket.came.result()
+        except StoreError:
+            self._unpin(ticket)
+            raise
 
     def _admit(self, ticket: Ticket) -> bool:
         """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
         index = ticket.column.store.index
+        missing = index.missing(ticket.cells)
+        if len(missing) and not self._has_time:
+            return False
         index.pins[ticket.cells] += 1
-        jobs = self.inventory.take(ticket.column, index.missing(ticket.cells), self._past)
+        jobs = self.inventory.take(ticket.column, missing, self._past)
         if jobs is None:
             index.pins[ticket.cells] -= 1
             return False
-        self._jobs.extend(jobs)
-        self._bell.set()
+        self._begin(jobs)
         return True
 
     def release(self, ticket: Ticket) -> None:
@@ -229,19 +230,7 @@ class FetchQueue:
 
     def _unpin(self, ticket: Ticket) -> None:
         ticket.column.store.index.pins[ticket.cells] -= 1
-        self.tell_of_room()
-
-    def tell_of_room(self) -> None:
-        """Have all who wait look again, and what is announced: there may be room."""
-        self._may_have_room = True
-        self._tell()
-        if self._wants:
-            self._bell.set()
-
-    def _tell(self) -> None:
-        """Have all who wait look again."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.look_again()
 
     def join(self, position: float) -> Reader:
         """A reader whose own time is `position`, in step with those that are here.
@@ -265,13 +254,16 @@ class FetchQueue:
         reader.now = now + reader.offset
         uses = Uses(uses.cells, uses.when + reader.offset, uses.again + reader.offset)
         self._move_clock(reader.now)
-        most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
         found = float(column.store.index.are_here(uses.cells).mean())
         self._found_share += (1 - MEMORY) * (found - self._found_share)
         column.store.index.times.announce(reader, uses, self.clock)
-        for want in _cut_wants(column, uses, most_bytes, reader):
-            heappush(self._wants, want)
-        self.tell_of_room()
+        uses = uses.in_order()
+        most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
+        n = max(1, most_bytes // column.layout.chunk_bytes)
+        for first in range(0, len(uses.cells), n):
+            part = uses.part(slice(first, first + n))
+            heappush(self._wants, Want(float(part.when[0]), column, part, reader))
+        self.look_again()
 
     @property
     def _past(self) -> float:
@@ -301,65 +293,31 @@ class FetchQueue:
         used = {"evicted_bytes": inventory.evicted_bytes, "used_bytes": inventory.used_bytes}
         return self.counts | used
 
-    def _next_job(self) -> Job | None:
-        """What to fetch next: what readers wait for, then what is announced, the earliest first."""
-        if not self._jobs and self._may_have_room:
-            self._start_want()
-        return self._jobs.popleft() if self._jobs else None
-
-    def _start_want(self) -> None:
-        """Make jobs of what is announced and needed first, once its shards are open."""
-        while self._wants:
-            want = heappop(self._wants)
-            if not want.reader.is_alive:
-                continue
-            closed = want.column.closed_shards(want.uses.cells)
-            if closed:
-                self._start(self._open_ahead(want, closed))
-                return
-            missing = want.missing()
-            if not len(missing):
-                continue
-            jobs = None
-            n_ahead = sum(index.times.ahead_bytes for index in self.inventory.open_indexes)
-            if not self._waiting and n_ahead < self._ahead_bytes:
-                # what is evicted for them is needed later than all of them
-                last = float(want.uses.when.max())
-                jobs = self.inventory.take(want.column, missing, self._past, last)
-            if jobs is None:
-                heappush(self._wants, want)
-                self._may_have_room = False
-            else:
-                want.column.store.index.times.begin_ahead(missing)
-                self._jobs.extend(jobs)
+    def _start_want(self, want: Want) -> None:
+        """Fetch what is announced, once its shards are open."""
+        if not want.reader.is_alive:
             return
+        closed = want.column.closed_shards(want.uses.cells)
+        if closed:
+            self._start(self._open_ahead(want, closed))
+            return
+        missing = want.missing()
+        jobs = None
+        n_ahead = sum(index.times.ahead_bytes for index in self.inventory.open_indexes)
+        if n_ahead < self._ahead_bytes:
+            # what is evicted for them is needed later than all of them
+            last = float(want.uses.when.max())
+            jobs = self.inventory.take(want.column, missing, self._past, last)
+        if jobs is None:
+            heappush(self._wants, want)
+            self._may_have_room = False
+        else:
+            want.column.store.index.times.begin_ahead(missing)
+            self._begin(jobs)
 
     async def _open_ahead(self, want: Want, shards: list[int]) -> None:
         """Open the shards of what is announced."""
         with suppress(StoreError, OSError):  # the reader that needs it gets the error
             await asyncio.gather(*map(want.column.open_shard, shards))
             heappush(self._wants, want)
-            self._bell.set()
-
-    def _settle(self, job: Job, error: StoreError | None) -> None:
-        """The cells of a job are there; of those that are missing, who waits gets the error."""
-        self.counts["fetched_bytes"] += job.n_fetched
-        self.counts["fetched_twice_bytes"] += job.n_again
-        for ticket in self._admitted if error is not None else ():
-            if ticket.column is job.column and np.isin(ticket.cells, job.missing).any():
-                ticket.error = error
-        self.inventory.settle(job, next(self._ticks))
-        if not job.index.are_here(job.cells).all():
-            self.tell_of_room()
-        self._tell()
-
-
-def _cut_wants(
-    column: FetchedColumn, uses: Uses, most_bytes: int, reader: Reader
-) -> Iterator[Want]:
-    """What is announced, each of a few chunks."""
-    uses = uses.in_order()
-    n = max(1, most_bytes // column.layout.chunk_bytes)
-    for first in range(0, len(uses.cells), n):
-        part = uses.part(slice(first, first + n))
-        yield Want(float(part.when[0]), column, part, reader)
+            self._fetch_more()

@@ -91,7 +91,6 @@ class Server:
             then()
 
     async def _serve(self) -> None:
-        fetching = self.loop.create_task(self.queue.run())
         listening = await asyncio.start_unix_server(
             lambda *streams: _Session(self, *streams).run(), sock=self.listener, backlog=N_BACKLOG
         )
@@ -100,16 +99,14 @@ class Server:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.is_over.wait(), POLL_S)
                 break
-            if fetching.done():
-                await fetching  # which raises
             self._close_unused()
+            self.queue.look_again()  # chunks that are read without a request make room too
             if self.sessions:
                 last_used = time.monotonic()
         if self._is_reachable():
             with suppress(FileNotFoundError):
                 (self.directory / SOCKET_FILE).unlink()
         listening.close()
-        fetching.cancel()
 
     def _is_reachable(self) -> bool:
         """Whether our socket is where readers look: else somebody has removed the directory, and
@@ -148,7 +145,7 @@ class Server:
                 )
             store = FetchedStore(url, source, folder, group)
             self.inventory.open_store(store)
-            self.queue.tell_of_room()
+            self.queue.look_again()
             self.stores[digest] = store
             self.columns[store] = {}
         store = self.stores[digest]
@@ -167,7 +164,7 @@ class Server:
         """Have the cache take so many bytes; what is too much goes at once."""
         if limit != self.inventory.limit:
             self.inventory.resize(limit)
-            self.queue.tell_of_room()
+            self.queue.look_again()
 
     def smallest_limit(self) -> int:
         """Of those connected."""
