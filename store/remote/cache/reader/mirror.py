@@ -5,7 +5,6 @@ another process, forked or spawned, has connections of its own, one for each thr
 dies, the next request starts another. Nothing here knows the network, nor imports what does.
 """
 
-import fcntl
 import os
 import select
 import socket
@@ -25,7 +24,7 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.remote.cache.location import LOCK_FILE, prepare_dir, socket_address
+from store.remote.cache.location import prepare_dir, socket_address
 from store.remote.cache.messages import PROTOCOL, pack, receive
 from store.remote.objects.address import SETTINGS, TIMEOUT_VARIABLE, source_settings
 from store.remote.objects.retry import limit_of
@@ -251,6 +250,7 @@ def connect(cache_dir: Path) -> socket.socket:
     Raises StoreError if it does not start, or does not answer in time.
     """
     deadline = time.monotonic() + START_S
+    said = ""
     while True:
         connection = _try_to_connect(cache_dir)
         if connection is not None:
@@ -261,11 +261,11 @@ def connect(cache_dir: Path) -> socket.socket:
                 "that another process holds fetcher.lock there; use a cache directory on a disk "
                 "of this machine, or end that process"
             )
-        if not _is_running(cache_dir):
-            prepare_dir(cache_dir)  # somebody may have removed it
-            _start(cache_dir)  # which listens, unless another was first
-        else:
-            time.sleep(0.02)
+        if said:
+            raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {said}")
+        prepare_dir(cache_dir)  # somebody may have removed it
+        said = _start(cache_dir)  # which listens, unless another was first
+        time.sleep(0.02)
 
 
 def _try_to_connect(cache_dir: Path) -> socket.socket | None:
@@ -279,18 +279,11 @@ def _try_to_connect(cache_dir: Path) -> socket.socket | None:
     return connection
 
 
-def _is_running(cache_dir: Path) -> bool:
-    """Whether a fetching process holds the lock: it listens, or soon will."""
-    with suppress(FileNotFoundError), (cache_dir / LOCK_FILE).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+def _start(cache_dir: Path) -> str:
+    """Start a fetching process; it leaves this one's session, and its log is in the directory.
 
-
-def _start(cache_dir: Path) -> None:
-    """Start a fetching process; it leaves this one's session, and its log is in the directory."""
+    Returns the last line that it said before it had a log.
+    """
     # -P: modules in the directory in which a reader happens to work are none of ours
     command = [sys.executable, "-P", "-m", "store.remote.cache.fetcher", str(cache_dir)]
     root = Path(errors.__file__).resolve().parents[1]  # the folder of the package
@@ -314,7 +307,5 @@ def _start(cache_dir: Path) -> None:
             f"{cache_dir}: expected a fetching process to start within {START_ANSWER_S:g} s, "
             "found that it still counts what is there; use a cache directory on a faster disk"
         ) from error
-    # of one that was killed there is no word: then another is started
-    if done.returncode > 0 or (done.stderr and not _is_running(cache_dir)):
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else "no message" * (done.returncode > 0)
