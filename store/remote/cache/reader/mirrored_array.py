@@ -1,19 +1,18 @@
 """A column of a store at an address: its chunks are brought into the cache, and copied from there.
 
-Chunks that are not here are asked for, a bounded portion at a time.
+Chunks that are not here are asked for, by halves where they are too many at a time.
 """
 
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError, UnreachableError
 from store.format.contents import StoredArray
-from store.format.ranges import chunks_touched, count_touched, cut_ranges, join_ranges
+from store.format.ranges import chunks_touched, cut_ranges, join_ranges
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.item_location import Located
@@ -21,7 +20,6 @@ from store.read.arrays.raw_array import RawArray
 from store.read.arrays.read_options import DEFAULT, ItemSlices, ReadOptions, Schedule
 from store.read.directory import StoreDirectory
 from store.remote.cache.chunk_index import (
-    CHUNK_MARGIN,
     are_here,
     cells_of_chunks,
     n_cells,
@@ -31,26 +29,15 @@ from store.remote.cache.messages import UNKNOWN
 from store.remote.cache.reader.chunks import ATTEMPTS, Chunks, CompressedChunks, Evicted, Seen
 from store.remote.cache.reader.mirror import Mirror
 
-__all__ = ["MirroredArray", "plan_portions"]
+__all__ = ["MirroredArray"]
 
-SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
 ONE_PLANE = np.zeros(1, np.int64)  # the number of the only one, or of the first
-T = TypeVar("T")
 Read = Callable[[Seen], np.ndarray]
 """Makes an array of chunks that are here."""
 
 
 class TooMany(Exception):
     """More chunks were asked for at a time than the cache has room for now."""
-
-
-class Wanted(NamedTuple):
-    """What one read copies, and what of the items. Of a raw array each range is of one chunk."""
-
-    located: Located
-    planes: np.ndarray
-    select: ItemSlices
-    options: ReadOptions
 
 
 class MirroredArray(Array):
@@ -72,7 +59,6 @@ class MirroredArray(Array):
         super().__init__(array, None)
         self.mirror = mirror
         self.path = self.layout.path
-        self.n_bytes = n_cells(array) * (self.layout.chunk_bytes + CHUNK_MARGIN)
         self._raw = RawArray(directory, array, 0, None)
         self._chunks = Chunks(mirror, array)
         self._compressed = CompressedChunks(directory, array, cache, self._chunks)
@@ -88,36 +74,35 @@ class MirroredArray(Array):
         self, located: Located, select: ItemSlices = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`: always a copy, as what is in a slot changes."""
-        wanted = Wanted(located, self.planes(select).ravel(), select, options)
-        found = self._attempt(*self._reading(wanted))
+        cells, read = self._reading(located, select, options)
+        found = self._attempt(cells, read)
         if found is not None:
             self.mirror.hits += 1
             return found
-        return self._read_portions(wanted)
+        with suppress(TooMany):
+            return self._fetch_cells(cells, read)
+        return self._read_halves(located, select, options)
 
-    def _read_portions(self, wanted: Wanted) -> np.ndarray:
-        """Read so much at a time as the cache has room for, which may become less meanwhile."""
-        (starts, stops, _), planes, select, options = wanted
-        n_bytes = self.mirror.portion_bytes
-        portions = list(plan_portions(self.array, starts, stops, len(planes), n_bytes))
-        if len(portions) == 1:
-            with suppress(TooMany):
-                return self._fetch_cells(*self._reading(wanted))
-            return self._read_portions(wanted)
-        n_items = int((stops - starts).sum())
-        out = options.empty((n_items, *self.selected_shape(select)), self.layout.dtype)
-        at = 0
-        for firsts, lasts in portions:
-            end = at + int((lasts - firsts).sum())
-            into = options._replace(empty=_only(out[at:end]), required=True, next_use=None)
-            chunks = None if self.n_together is None else firsts // self.n_together
-            self._read_portions(Wanted(Located(firsts, lasts, chunks), planes, select, into))
-            at = end
+    def _read_halves(
+        self, located: Located, select: ItemSlices, options: ReadOptions
+    ) -> np.ndarray:
+        """Read one half of the chunks after the other, into one array."""
+        _, starts, stops, chunks = cut_ranges(*located[:2], self.layout.chunk_items)
+        ends = np.cumsum(stops - starts)
+        out = options.empty((int(ends[-1]), *self.selected_shape(select)), self.layout.dtype)
+        half = len(starts) // 2
+        n_first = int(ends[half - 1])
+        for part, place in ((slice(half), out[:n_first]), (slice(half, None), out[n_first:])):
+            numbers = None if self.n_together is None else chunks[part]
+            into = options._replace(empty=_only(place), required=True, next_use=None)
+            self.read_located(Located(starts[part], stops[part], numbers), select, into)
         return out
 
-    def _reading(self, wanted: Wanted) -> tuple[np.ndarray, Read]:
+    def _reading(
+        self, located: Located, select: ItemSlices, options: ReadOptions
+    ) -> tuple[np.ndarray, Read]:
         """The cells that a read needs, and how they are read."""
-        located, planes, select, options = wanted
+        planes = self.planes(select).ravel()
         starts, stops, chunks = located
         if chunks is None:
             _, chunks = chunks_touched(starts, stops, self.layout.chunk_items)
@@ -135,24 +120,16 @@ class MirroredArray(Array):
 
         return cells_of_chunks(self.array, chunks, planes), read
 
-    def _fetch_cells(self, cells: np.ndarray, read: Read, *, alone: bool = False) -> np.ndarray:
-        """What `read` makes of cells, asked for `alone` or, of a small array, with all others."""
-        needed = asked = np.unique(cells)
-        if not alone and self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
-            asked = np.arange(n_cells(self.array))
+    def _fetch_cells(self, cells: np.ndarray, read: Read) -> np.ndarray:
+        """What `read` makes of cells that are asked for; raises TooMany."""
+        needed = np.unique(cells)
         for _ in range(ATTEMPTS):
-            is_doubted = self._doubts(cells)
+            is_doubted = self._doubts(needed)
             named = {"is_announced": self._is_announced, "is_doubted": is_doubted}
-            try:
-                if not self.mirror.need(self.path, asked, **named):
-                    raise TooMany
-            except CorruptError:  # perhaps of a chunk that is not needed now
-                if len(asked) == len(needed):
-                    raise
-                asked = needed
-                continue
+            if not self.mirror.need(self.path, needed, **named):
+                raise TooMany
             if self._is_doubted is not None:
-                self._is_doubted[asked] = False
+                self._is_doubted[needed] = False
             self._chunks.current()
             found = self._attempt(cells, read, is_compared=is_doubted)
             self.mirror.done()
@@ -203,49 +180,45 @@ class MirroredArray(Array):
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:
-        n = self.layout.chunk_items
         wanted = np.arange(self.layout.n_planes) if planes is None else np.array(planes)
-        whole = np.array([start * n]), np.array([min(stop * n, self.array.n_places)])
-        n_bytes = self.mirror.portion_bytes
-        for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
-            _, chunks = chunks_touched(starts, stops, n)
-            cells = np.unique(cells_of_chunks(self.array, chunks, wanted))
-            fetch = partial(self._fetch_cells, cells, lambda seen: seen.positions, alone=True)
-            try:
-                self._of_items(starts, stops, fetch)
-            except TooMany:  # there is less room by now
-                yield from self.faults(int(starts[0]) // n, -(-int(stops[-1]) // n), planes)
-            except DamagedItemsError as fault:
-                if stop - start == 1:
-                    yield fault
-                    continue
-                for chunk in range(int(starts[0]) // n, -(-int(stops[-1]) // n)):
-                    yield from self.faults(chunk, chunk + 1, planes)
+        cells = cells_of_chunks(self.array, np.arange(start, stop), wanted)
+        fetch = partial(self._fetch_cells, np.sort(cells), lambda seen: seen.positions)
+        try:
+            self._of_chunks(start, stop, fetch)
+            return
+        except TooMany:
+            pass
+        except DamagedItemsError as fault:
+            if stop - start == 1:
+                yield fault
+                return
+        middle = (start + stop) // 2
+        yield from self.faults(start, middle, planes)
+        yield from self.faults(middle, stop, planes)
 
     def check_shard(self, number: int) -> None:
         """See `Array`: its table comes with its first chunk, or its last, if that is damaged."""
-        first = number * self.layout.shard_items
-        last = min(first + self.layout.shard_items, self.array.n_places) - 1
+        first = number * self.layout.shard_chunks
+        last = min(first + self.layout.shard_chunks, self.layout.n_chunks(self.array.n_places)) - 1
         try:
-            self._need_place(first)
+            self._need_chunk(first)
         except DamagedItemsError:
-            self._need_place(last)
+            self._need_chunk(last)
 
-    def _need_place(self, place: int) -> None:
-        """Have the first plane of the chunk of a place be here."""
-        start = np.array([place])
-        cells = cells_of_chunks(self.array, start // self.layout.chunk_items, ONE_PLANE)
-        self._of_items(start, start + 1, partial(self.mirror.need, self.path, cells))
+    def _need_chunk(self, chunk: int) -> None:
+        """Have the first plane of a chunk be here."""
+        cells = cells_of_chunks(self.array, np.array([chunk]), ONE_PLANE)
+        self._of_chunks(chunk, chunk + 1, partial(self.mirror.need, self.path, cells))
 
-    def _of_items(self, starts: np.ndarray, stops: np.ndarray, work: Callable[[], T]) -> T:
-        """Do what needs the chunks of items; an error of them names the items."""
-        self._chunks.current()
+    def _of_chunks(self, start: int, stop: int, work: Callable[[], object]) -> None:
+        """Do what needs the chunks `start:stop`; an error of them names their items."""
         try:
-            return work()
+            work()
         except DamagedItemsError:
             raise
         except CorruptError as error:
-            items = self.array.items_of_places(int(starts[0]), int(stops[-1]))
+            n = self.layout.chunk_items
+            items = self.array.items_of_places(start * n, min(stop * n, self.array.n_places))
             raise DamagedItemsError(str(error), items) from error
 
     def advise_places(
@@ -293,33 +266,6 @@ class MirroredArray(Array):
 
     def is_here(self) -> bool:
         return self._chunks.are_all_here()
-
-
-def plan_portions(
-    array: StoredArray, starts: np.ndarray, stops: np.ndarray, n_planes: int, n_bytes: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Cut ranges of places, int64 `(n,)`, into portions of so many bytes of the cache at most.
-
-    Of each chunk `n_planes` planes are read; one chunk in all of them is a portion in any case.
-    """
-    chunk_items = array.layout.chunk_items
-    most = max(1, n_bytes // ((array.layout.chunk_bytes + CHUNK_MARGIN) * n_planes))
-    counts = count_touched(starts, stops, chunk_items)
-    if counts.sum() <= most:
-        yield starts, stops
-        return
-    if counts.max() > most:
-        _, starts, stops, _ = cut_ranges(starts, stops, most * chunk_items)
-        counts = count_touched(starts, stops, chunk_items)
-    first = 0
-    n = 0
-    for i, count in enumerate(counts.tolist()):
-        if n + count > most and i > first:
-            yield starts[first:i], stops[first:i]
-            first = i
-            n = 0
-        n += count
-    yield starts[first:], stops[first:]
 
 
 def _only(place: np.ndarray) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:

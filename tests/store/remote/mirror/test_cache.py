@@ -209,11 +209,8 @@ def test_wrong_bytes_never_become_a_value(served, rows):
         store.read(range(N_ROWS))
 
 
-@pytest.mark.parametrize("small_bytes", [0, 10**6])
-def test_rows_arrive_beside_a_damaged_one(tmp_path, local, rows, monkeypatch, small_bytes):
-    """What was asked for together with a damaged chunk is whole; a small column is asked for at
-    once."""
-    monkeypatch.setattr("store.remote.cache.reader.mirrored_array.SMALL_BYTES", small_bytes)
+def test_rows_arrive_beside_a_damaged_one(tmp_path, local, rows):
+    """What was asked for together with a damaged chunk is whole."""
     states = SCHEMA.layout("states")
     damaged = tmp_path / "damaged.zarr"
     shutil.copytree(local, damaged)
@@ -315,7 +312,7 @@ def test_tiny_chunks_are_read_with_any_limit_that_is_taken(tmp_path):
 def test_no_value_is_of_what_a_killed_process_had_fetched(node, rows):
     """The next one may remove a shard, and make it anew, that a reader has not yet mapped."""
     node.prepare()
-    enough = 6_000_000  # and so little that arrays are not fetched whole
+    enough = 6_000_000
     with node.running() as killed:
         least = least_limit(node)
         reader = node.open(enough)
@@ -330,7 +327,7 @@ def test_no_value_is_of_what_a_killed_process_had_fetched(node, rows):
 def test_no_value_is_of_a_shard_that_was_made_anew(node, rows):
     """By the next process, for another reader, while the first reader had nothing to ask for."""
     node.prepare()
-    enough = 6_000_000  # and so little that arrays are not fetched whole
+    enough = 6_000_000
     with node.running():
         least = least_limit(node)
         reader = node.open(enough)
@@ -407,7 +404,7 @@ def test_a_state_whose_zarr_json_has_rotted_is_asked_for_again(node, rows, data)
 
 def test_stores_that_are_opened_and_closed_are_counted_once(served):
     """Also those of which not all shards were opened."""
-    enough = 6_000_000  # and so little that arrays are not fetched whole
+    enough = 6_000_000
     served.open(enough).read(range(N_ROWS))
     used = set()
     for _ in range(4):
@@ -496,7 +493,6 @@ def test_no_value_comes_of_another_copy_of_the_store(tmp_path, monkeypatch, is_p
 
     Also where the other is opened beside it.
     """
-    monkeypatch.setattr("store.remote.cache.reader.mirrored_array.SMALL_BYTES", 0)
     n_rows = 8 if is_pushed else 7
     schema = Schema({"x": Column("int32", (1024,), chunk_items=2, shard_items=4)})
     copies = [tmp_path / "0", tmp_path / "1"]

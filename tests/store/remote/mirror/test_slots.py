@@ -22,7 +22,7 @@ from store.remote.cache.chunk_index import BLOCK
 from store.remote.cache.fetcher import slab
 from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.location import SLAB_FILE
-from store.remote.cache.reader import chunks, mirrored_array
+from store.remote.cache.reader import chunks
 
 N_BLOCKS = 40
 NOTHING = np.empty(0, np.int64)
@@ -248,7 +248,6 @@ def noise(codec=None, n_rows=64, lengths=None):
 @contextlib.contextmanager
 def noisy(tmp_path, monkeypatch, *options):
     """A node with such a store, of which nothing is fetched that is not asked for."""
-    monkeypatch.setattr(mirrored_array, "SMALL_BYTES", 0)
     schema, rows = noise(*options)
     node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
     node.prepare()
