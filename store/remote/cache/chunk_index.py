@@ -7,13 +7,9 @@ word before and after it has copied a chunk has copied this chunk, and not what 
 after it. Only the fetching process of a node writes (`fetcher/writable_index.py`).
 """
 
-import errno
-from pathlib import Path
-
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.read.arrays.mapped_file import MappedFile
 
 __all__ = [
     "BLOCK",
@@ -22,7 +18,6 @@ __all__ = [
     "HEADER_BYTES",
     "SLOT_BITS",
     "UNCHECKED",
-    "ChunkIndex",
     "are_here",
     "cells_of_chunks",
     "index_bytes",
@@ -85,32 +80,3 @@ def parts_of(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n = (len(data) - HEADER_BYTES) // CELL_BYTES
     words, sizes, _ = np.split(data[HEADER_BYTES:], [8 * n, CELL_BYTES * n])
     return data[:8].view("<i8"), words.view("<i8"), sizes.view("<u4")
-
-
-class ChunkIndex:
-    """What the index of a store says of one column, whose cells begin at `first`.
-
-    Its `words` and `sizes` are mapped to be read, see `parts_of`.
-    """
-
-    def __init__(self, path: Path, first: int, n: int) -> None:
-        self._file = MappedFile(path)
-        if self._file.n_bytes < index_bytes(first + n):
-            raise FileNotFoundError(errno.ENOENT, "no index of this store", str(path))
-        self._n_changes, words, sizes = parts_of(self._file.bytes)
-        self.words = words[first : first + n]
-        self.sizes = sizes[first : first + n]
-        self._counted = -1, 0
-
-    def is_current(self) -> bool:
-        """Whether the file still has its name: else another process has taken over."""
-        return self._file.has_its_name()
-
-    def count(self) -> int:
-        """How many chunks may be read."""
-        now = int(self._n_changes[0])
-        known, n = self._counted
-        if known != now:
-            n = int(np.count_nonzero(are_here(self.words)))
-            self._counted = now, n
-        return n

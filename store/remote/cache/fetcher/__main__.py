@@ -10,14 +10,10 @@ import gc
 import os
 import resource
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from store.remote.cache.fetcher.server import Server, listen
 from store.remote.cache.location import LOCK_FILE
-
-LOG_FILE = "fetcher.log"
-MAX_LOG_BYTES = 1024 * 1024
 
 
 def main(argv: list[str]) -> int:
@@ -29,36 +25,17 @@ def main(argv: list[str]) -> int:
     except BlockingIOError:
         return 0
     listener = listen(directory)
-    # the lock goes on in the child; whoever started us reads what it says until it has a log
+    server = Server(directory, listener)
+    # the lock goes on in the child
     if os.fork():
         os._exit(0)  # at once: a reader waits, and the interpreter takes .1 s to end
-    _raise_file_limit()
-    server = Server(directory, listener)
-    _detach(directory)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each thread of a reader takes one
     # what is imported stays: to look through it again and again takes a tenth
     gc.freeze()
     # at the end the lock goes too: not after threads that still wait for an answer
     server.run(then=lambda: os._exit(0))
     return 0
-
-
-def _detach(directory: Path) -> None:
-    """Write to the log from now on, behind what earlier processes wrote, unless that is much."""
-    log = os.open(directory / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    if os.fstat(log).st_size > MAX_LOG_BYTES:
-        os.ftruncate(log, 0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for fd, stream in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(fd, stream)
-    os.close(null)
-    os.close(log)
-
-
-def _raise_file_limit() -> None:
-    """Use as many descriptors as the system allows: each thread of a reader takes one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

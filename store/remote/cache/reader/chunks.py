@@ -4,8 +4,10 @@ The index of an array says where its chunks are in the slab. It is read before a
 it says the same, what was copied are these chunks, whatever was evicted meanwhile.
 """
 
+import errno
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +20,11 @@ from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.mapped_file import MappedFile
 from store.read.directory import StoreDirectory
 from store.remote.cache.chunk_index import (
-    ChunkIndex,
     are_here,
     cells_of_chunks,
+    index_bytes,
     n_cells,
+    parts_of,
     positions_of,
 )
 from store.remote.cache.location import SLAB_FILE
@@ -37,13 +40,32 @@ class Evicted(Exception):
 
 
 class CacheState:
-    """What a fetching process has made known of an array: its index, and the slab, mapped."""
+    """What a fetching process has made known of an array, mapped: what the index says of its
+    `cells`, see `parts_of`, and the `memory` of the slab."""
 
-    def __init__(self, mirror: Mirror, array: StoredArray) -> None:
-        first = mirror.first_cells[array.layout.path]
-        self.index = ChunkIndex(mirror.index, first, n_cells(array))
-        self.slab = MappedFile(mirror.cache_dir / SLAB_FILE)
+    def __init__(self, index: Path, slab: Path, cells: range) -> None:
+        self._file = MappedFile(index)
+        if self._file.n_bytes < index_bytes(cells.stop):
+            raise FileNotFoundError(errno.ENOENT, "no index of this store", str(index))
+        self._n_changes, words, sizes = parts_of(self._file.bytes)
+        self.words = words[cells.start : cells.stop]
+        self.sizes = sizes[cells.start : cells.stop]
+        self.slab = MappedFile(slab)
         self.memory = self.slab.bytes
+        self._counted = -1, 0
+
+    def is_current(self) -> bool:
+        """Whether the index still has its name: else another process has taken over."""
+        return self._file.has_its_name()
+
+    def count(self) -> int:
+        """How many chunks may be read."""
+        now = int(self._n_changes[0])
+        known, n = self._counted
+        if known != now:
+            n = int(np.count_nonzero(are_here(self.words)))
+            self._counted = now, n
+        return n
 
 
 class Seen(NamedTuple):
@@ -59,8 +81,8 @@ class Seen(NamedTuple):
 
     def is_unchanged(self) -> bool:
         """Whether the index still says so: what was copied meanwhile are these chunks."""
-        index = self.state.index
-        return bool((index.words[self.cells] == self.words).all()) and index.is_current()
+        state = self.state
+        return bool((state.words[self.cells] == self.words).all()) and state.is_current()
 
 
 class Chunks:
@@ -75,13 +97,14 @@ class Chunks:
     def current(self) -> CacheState:
         """What is known, asked for again if another fetching process has taken over."""
         known = self.state  # another thread may forget it
-        if known is not None and known.index.is_current():
+        if known is not None and known.is_current():
             return known
         for n in range(ATTEMPTS):
             if n or known is not None:
                 self.mirror.reopen()
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                self.state = found = CacheState(self.mirror, self.array)
+                slab = self.mirror.cache_dir / SLAB_FILE
+                self.state = found = CacheState(self.mirror.index, slab, self._cells)
                 return found
         raise UnreachableError(
             f"{self.mirror.index}: expected a file of the fetching process, found none {ATTEMPTS} "
@@ -90,7 +113,13 @@ class Chunks:
 
     def are_all_here(self) -> bool:
         """Whether every chunk of the array can be copied, as far as is known."""
-        return self.state is not None and self.state.index.count() == self._n_chunks
+        return self.state is not None and self.state.count() == self._n_chunks
+
+    @property
+    def _cells(self) -> range:
+        """Those of the array, in the index of its store."""
+        first = self.mirror.first_cells[self.layout.path]
+        return range(first, first + n_cells(self.array))
 
     @cached_property
     def _n_chunks(self) -> int:
@@ -103,11 +132,11 @@ class Chunks:
         """What the index says of cells; None: some cannot be copied now."""
         # if another process has taken over, its words are 0, or its file has lost its name
         state = self.state or self.current()
-        words = state.index.words[cells]
+        words = state.words[cells]
         if not are_here(words).all():
             return None
         positions = positions_of(words)
-        sizes = state.index.sizes[cells] if self.layout.codec else self.layout.chunk_bytes
+        sizes = state.sizes[cells] if self.layout.codec else self.layout.chunk_bytes
         if (positions + sizes).max(initial=0) > len(state.memory):  # the slab has grown
             self.state = None
             return None
@@ -116,10 +145,10 @@ class Chunks:
     def copy(self, cell: int) -> bytes:
         """The bytes of a chunk; raises Evicted."""
         state = self.current()
-        words = state.index.words[[cell]]
+        words = state.words[[cell]]
         position = int(positions_of(words)[0])
-        found = state.memory[position : position + int(state.index.sizes[cell])].tobytes()
-        if not are_here(words)[0] or state.index.words[cell] != words[0]:
+        found = state.memory[position : position + int(state.sizes[cell])].tobytes()
+        if not are_here(words)[0] or state.words[cell] != words[0]:
             raise Evicted
         return found
 

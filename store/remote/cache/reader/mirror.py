@@ -23,15 +23,16 @@ import numpy as np
 
 from store import errors
 from store.errors import StoreError
-from store.format.ranges import join_ranges
 from store.remote.cache.location import prepare_dir, socket_address
-from store.remote.cache.messages import PROTOCOL, pack, receive
+from store.remote.cache.messages import pack, receive
 from store.remote.objects.address import SETTINGS, TIMEOUT_VARIABLE, source_settings
 from store.remote.objects.retry import limit_of
 from store.reports import size_text
 
 __all__ = ["Mirror"]
 
+LOG_FILE = "fetcher.log"
+MAX_LOG_BYTES = 1024 * 1024
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 START_ANSWER_S = 180.0  # until it has counted what is in the cache
 MORE_S = 60.0  # until a request is answered, beside what those to the object store may take
@@ -91,7 +92,7 @@ class Mirror:
         if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be had.
         """
         message = {"op": "need", "array": path, "announced": is_announced, "doubted": is_doubted}
-        reply = self._ask(message, np.stack(join_ranges(cells, cells + 1), axis=1))
+        reply = self._ask(message, cells)
         self.portion_bytes = int(reply["portion_bytes"])
         return bool(reply["fits"])
 
@@ -202,7 +203,7 @@ class Mirror:
     def _open(self, link: socket.socket) -> None:
         """Say what will be read, and note where it is."""
         link.settimeout(self.limit_s + MORE_S)
-        opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "settings": self.settings}
+        opening = {"op": "open", "url": self.url, "settings": self.settings}
         link.sendall(pack({**opening, "limit": self.limit, "digest": self.digest}))
         reply = _checked(receive(link)[0])
         self.root = Path(reply["root"])
@@ -250,7 +251,6 @@ def connect(cache_dir: Path) -> socket.socket:
     Raises StoreError if it does not start, or does not answer in time.
     """
     deadline = time.monotonic() + START_S
-    said = ""
     while True:
         connection = _try_to_connect(cache_dir)
         if connection is not None:
@@ -261,10 +261,8 @@ def connect(cache_dir: Path) -> socket.socket:
                 "that another process holds fetcher.lock there; use a cache directory on a disk "
                 "of this machine, or end that process"
             )
-        if said:
-            raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {said}")
         prepare_dir(cache_dir)  # somebody may have removed it
-        said = _start(cache_dir)  # which listens, unless another was first
+        _start(cache_dir)  # which listens, unless another was first
         time.sleep(0.02)
 
 
@@ -279,10 +277,10 @@ def _try_to_connect(cache_dir: Path) -> socket.socket | None:
     return connection
 
 
-def _start(cache_dir: Path) -> str:
-    """Start a fetching process; it leaves this one's session, and its log is in the directory.
+def _start(cache_dir: Path) -> None:
+    """Start a fetching process, unless there is one; raises StoreError if it says why it cannot.
 
-    Returns the last line that it said before it had a log.
+    It leaves this one's session.
     """
     # -P: modules in the directory in which a reader happens to work are none of ours
     command = [sys.executable, "-P", "-m", "store.remote.cache.fetcher", str(cache_dir)]
@@ -291,21 +289,21 @@ def _start(cache_dir: Path) -> str:
     # each reader sends its own settings: none of them may come from whoever was first
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,  # until it answers, and writes to its log
-            text=True,
-            start_new_session=True,
-            timeout=START_ANSWER_S,  # it counts what is in the mirrors
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise errors.UnreachableError(
-            f"{cache_dir}: expected a fetching process to start within {START_ANSWER_S:g} s, "
-            "found that it still counts what is there; use a cache directory on a faster disk"
-        ) from error
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else "no message" * (done.returncode > 0)
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
+    with (cache_dir / LOG_FILE).open("a+b") as log:
+        if log.tell() > MAX_LOG_BYTES:
+            log.truncate(0)
+        streams |= {"stdout": log, "stderr": log}
+        try:
+            done = subprocess.run(
+                command, env=environment, timeout=START_ANSWER_S, check=False, **streams
+            )
+        except subprocess.TimeoutExpired as error:
+            raise errors.UnreachableError(
+                f"{cache_dir}: expected a fetching process to start within {START_ANSWER_S:g} s, "
+                "found that it still counts what is there; use a cache directory on a faster disk"
+            ) from error
+        if done.returncode > 0:  # of one that was killed there is no word: then another is started
+            log.seek(0)
+            last = (log.read().decode().strip().splitlines() or ["no message"])[-1]
+            raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")

@@ -233,10 +233,10 @@ class MirroredArray(Array):
         chunks, firsts = np.unique(all_chunks, return_index=True)
         lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
         cells = cells_of_chunks(array, chunks, planes)
-        words = state.index.words[cells]
+        words = state.words[cells]
         is_there = bool(are_here(words).all())
         if is_there:
-            ends = positions_of(words) + state.index.sizes[cells]
+            ends = positions_of(words) + state.sizes[cells]
             spans = join_ranges(*np.sort([positions_of(words), ends]))
             for first, last in zip(*map(np.ndarray.tolist, spans), strict=True):
                 state.slab.advise(first, last, mmap.MADV_WILLNEED)
@@ -259,7 +259,7 @@ class MirroredArray(Array):
         if state is None:
             return False
         chunk = np.array([place // self.layout.chunk_items])
-        words = state.index.words[cells_of_chunks(self.array, chunk, ONE_PLANE)]
+        words = state.words[cells_of_chunks(self.array, chunk, ONE_PLANE)]
         position = int(positions_of(words)[0])
         is_mapped = position < len(state.memory)
         return bool(are_here(words)[0]) and is_mapped and state.slab.is_cached(position)
