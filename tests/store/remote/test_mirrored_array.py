@@ -13,7 +13,8 @@ def bring(index, cells, sizes, positions, tick):
     """Have chunks come into slots of their own."""
     cells = np.array(cells)
     index.sizes[cells] = sizes
-    index.settle(cells, np.array(positions), np.ones(len(cells), bool), tick)
+    index.take(cells, np.array(positions))
+    index.settle(cells, np.ones(len(cells), bool), tick)
 
 
 def test_an_index_says_what_came_and_went(tmp_path):
@@ -41,5 +42,3 @@ def test_an_index_says_what_came_and_went(tmp_path):
     assert second.movable().tolist() == [2, 4]
     assert positions_of(second.words[[2, 4]]).tolist() == [8192, 2**41]
     assert second.sizes[[2, 4]].tolist() == [10, 20]
-    second.forget()
-    assert not path.exists()

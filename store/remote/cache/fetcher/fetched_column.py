@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import compress, pairwise
 from typing import NamedTuple
@@ -53,8 +53,6 @@ class Job:
     cells, starts, sizes
         Which chunks, where they begin in their object, and their bytes: int64 `(n,)`, in the order
         of the object.
-    positions
-        Their slots, int64 `(n,)`.
     is_left
         Whether an earlier process left them in their slots: they are not fetched, but compared
         with their checksums.
@@ -72,7 +70,6 @@ class Job:
     starts: np.ndarray
     sizes: np.ndarray
     is_left: bool
-    positions: np.ndarray = field(init=False)
     n_fetched: int = 0
     n_again: int = 0
     is_void: bool = False
@@ -230,7 +227,7 @@ class FetchedColumn:
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job are in their slots."""
-        places = zip(job.positions.tolist(), job.sizes.tolist(), strict=True)
+        places = zip(job.index.slots(job.cells)[0].tolist(), job.sizes.tolist(), strict=True)
         found = [memoryview(slab.read(*place)) for place in places]
         is_whole = np.array([*map(len, found)], np.int64) == job.sizes
         job.is_right = is_whole & self._are_right(job, slice(None), found)
@@ -251,7 +248,8 @@ class FetchedColumn:
         job.n_again += int(job.sizes[which][job.index.was_here[job.cells[which]]].sum())
         is_right = self._are_right(job, which, found)
         right = which[is_right]
-        slab.write([*compress(found, is_right)], job.positions[right])
+        positions, _ = job.index.slots(job.cells[right])
+        slab.write([*compress(found, is_right)], positions)
         job.is_right[right] = True
 
     def _are_right(

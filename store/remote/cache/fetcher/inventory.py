@@ -89,16 +89,11 @@ class Inventory:
             index.clear(lost)
 
     def slots_taken(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """All slots that are taken: the number of its index, cell, start and stop of each.
-
-        Those of jobs have the number -1.
-        """
+        """All slots that are taken: the number of its index, cell, start and stop of each."""
         parts = [(np.empty(0, np.int64),) * 4]
         for number, index in enumerate(self.indexes.values()):
-            cells = index.kept()
-            starts = index.positions(cells)
-            parts.append((np.full(len(cells), number), cells, starts, starts + index.slots(cells)))
-        parts += [(np.full(len(job.cells), -1), job.cells, *_slots_of(job)) for job in self._jobs]
+            cells = np.flatnonzero(index.words)
+            parts.append((np.full(len(cells), number), cells, *index.slots(cells)))
         owners, cells, starts, stops = map(np.concatenate, zip(*parts, strict=True))
         return owners, cells, starts, stops
 
@@ -118,32 +113,24 @@ class Inventory:
         room = max(0, limit - self.file_bytes)
         n_bytes = room - room // 256  # what the file system takes to note where blocks are
         n_bytes -= n_bytes % BLOCK
+        for job in self._jobs:
+            job.is_void |= bool((job.index.slots(job.cells)[1] > n_bytes).any())
         owners, cells, _, stops = self.slots_taken()
         is_beyond = stops > n_bytes
         for index, beyond in self._by_index(owners[is_beyond], cells[is_beyond]):
-            self._evict(index, beyond)
-        for job in self._jobs:
-            job.is_void |= bool((_slots_of(job)[1] > n_bytes).any())
+            self._evict(index, beyond[~index.is_coming[beyond]])
         _, _, starts, stops = self.slots_taken()
         self.slab.resize(n_bytes, starts, stops)
 
     def _remove_closed(self, most: int) -> None:
         """Remove the oldest stores that nobody reads, until the files of those take no more."""
-        closed = [folder for folder, index in self.indexes.items() if not index.is_open]
-        total = sum(self.indexes[folder].file_bytes for folder in closed)
-        for folder in closed:
-            if total > most:
-                total -= self.indexes[folder].file_bytes
-                self._forget(folder)
+        closed = [item for item in self.indexes.items() if not item[1].is_open]
+        total = sum(index.file_bytes for _, index in closed)
+        for folder, index in closed:
+            if total > most and not index.is_coming.any():
+                total -= index.file_bytes
+                self._evict(self.indexes.pop(folder), np.flatnonzero(index.words))
                 shutil.rmtree(folder, ignore_errors=True)
-
-    def _forget(self, folder: Path) -> None:
-        """Evict what a store has, and what is coming."""
-        index = self.indexes.pop(folder)
-        self._evict(index, index.movable())
-        index.forget()
-        for job in self._jobs:
-            job.is_void |= job.index is index
 
     def open_store(self, store: FetchedStore) -> None:
         """Give a store its index, with what is here of it, and have room for its files.
@@ -151,9 +138,9 @@ class Inventory:
         It takes over what other states of the store have, if they have no reader.
         """
         n_cells = sum(map(len, store.cells.values()))
-        index = self.indexes.get(store.folder)
+        index = self.indexes.pop(store.folder, None)
         if index is not None and (len(index.words) != n_cells or not index.path.exists()):
-            self._forget(store.folder)
+            self._evict(index, np.flatnonzero(index.words))
             index = None
         store.index = index or WritableIndex(store.folder / INDEX_FILE, n_cells)
         if index is None:
@@ -163,7 +150,6 @@ class Inventory:
                 for path, cells in store.cells_of_state(folder).items():
                     if path in store.cells:
                         store.index.adopt(other, store.cells[path].start, cells)
-        self.indexes.pop(store.folder, None)
         self.indexes[store.folder] = store.index
         store.index.is_open = True
         store.index.file_bytes = store.fixed_bytes
@@ -180,21 +166,18 @@ class Inventory:
         index = column.store.index
         sizes = column.sizes(cells)
         self._evict(index, index.replaced(cells, sizes))
-        has_slot = index.words[cells] != 0
-        jobs = [*column.jobs(cells[~has_slot], is_left=False)]
-        new = np.concatenate([np.zeros(0, np.int64), *(job.cells for job in jobs)])
-        index.is_coming[cells] = True
+        new = cells[index.words[cells] == 0]
         index.sizes[cells] = sizes
-        found = self._room(index.slots(new), past, needed_after)
+        jobs = [*column.jobs(new, is_left=False)]
+        if jobs:
+            new = np.concatenate([job.cells for job in jobs])
+        index.is_coming[cells] = True
+        found = self._room(index.slot_bytes(new), past, needed_after)
         if found is None:
             index.is_coming[cells] = False
             return None
-        ends = np.cumsum([len(job.cells) for job in jobs])
-        for job, positions in zip(jobs, np.split(np.array(found, np.int64), ends), strict=False):
-            job.positions = positions
-        for job in column.jobs(cells[has_slot], is_left=True):
-            job.positions = index.positions(job.cells)
-            jobs.append(job)
+        jobs += column.jobs(cells[index.words[cells] != 0], is_left=True)
+        index.take(new, np.array(found, np.int64))
         self._jobs |= {*jobs}
         return jobs
 
@@ -202,8 +185,8 @@ class Inventory:
         """The chunks of a job that came are there; the others are not any more."""
         self._jobs.remove(job)
         is_right = job.is_right & (not job.is_void)
-        job.index.settle(job.cells, job.positions, is_right, tick)
-        self.slab.give_back(job.positions[~is_right], job.index.slots(job.cells[~is_right]))
+        job.index.settle(job.cells, is_right, tick)
+        self._give_back(job.index, job.cells[~is_right])
 
     def _room(self, sizes: np.ndarray, past: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""
@@ -228,9 +211,14 @@ class Inventory:
         return True
 
     def _evict(self, index: WritableIndex, cells: np.ndarray) -> None:
-        """Evict chunks: readers see it before their slots are taken by others."""
         self.evicted_bytes += int(index.sizes[cells].sum())
-        self.slab.give_back(index.clear(cells), index.slots(cells))
+        self._give_back(index, cells)
+
+    def _give_back(self, index: WritableIndex, cells: np.ndarray) -> None:
+        """Give back the slots of chunks: readers see it before others take them."""
+        starts, stops = index.slots(cells)
+        index.clear(cells)
+        self.slab.give_back(starts, stops)
 
 
 def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
@@ -242,8 +230,3 @@ def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np
     order = np.argsort(-next_use, kind="stable")
     total = np.cumsum(n_bytes[order])
     return order[: int(np.searchsorted(total, wanted)) + 1]
-
-
-def _slots_of(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Where the slots of a job begin and end, int64 `(n,)`."""
-    return job.positions, job.positions + job.index.slots(job.cells)

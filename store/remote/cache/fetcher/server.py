@@ -275,6 +275,8 @@ class _Session:
                 return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
             case "files":
                 await store.need_whole(path, again=bool(message["again"]))
+            case "doubt":
+                store.index.doubt(store.cells[path])
             case "need":
                 return await self._need(await self._column(store, path), message, numbers)
             case "want":
@@ -299,8 +301,6 @@ class _Session:
         portion = self.server.portion_bytes(column.store)
         fits = len(cells) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
         if fits:
-            if message["doubted"]:
-                column.store.index.doubt(cells)
             is_announced = bool(message["announced"])
             self.ticket = await self.queue.need(column, cells, is_announced=is_announced)
         return {"portion_bytes": portion, "fits": fits}

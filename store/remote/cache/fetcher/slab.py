@@ -17,7 +17,7 @@ import numpy as np
 from store.format.ranges import join_ranges
 from store.remote.cache.chunk_index import BLOCK
 
-__all__ = ["Slab", "slots", "write_at"]
+__all__ = ["Slab", "write_at"]
 
 GROWTH_BYTES = 64 * 1024 * 1024
 KEEP_SIZE = 1
@@ -25,11 +25,6 @@ PUNCH_HOLE = 2
 MOST_PARTS = 1024  # of one call, for Linux
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def slots(sizes: np.ndarray) -> np.ndarray:
-    """What chunks of these sizes take in a slab: int64 `(n,)`."""
-    return -(-sizes // BLOCK) * BLOCK
 
 
 class Slab:
@@ -77,9 +72,8 @@ class Slab:
         self.free_bytes -= sum(sizes)
         return positions
 
-    def give_back(self, starts: np.ndarray, sizes: np.ndarray) -> None:
+    def give_back(self, starts: np.ndarray, stops: np.ndarray) -> None:
         """Have slots be free, int64 `(n,)`."""
-        stops = starts + sizes
         for start, stop in zip(*map(np.ndarray.tolist, (starts, stops)), strict=True):
             if stop > self.n_bytes:  # it was written while the slab became smaller
                 self.punch(max(start, self.n_bytes), stop)

@@ -1,7 +1,7 @@
 """The index of a store in the process that writes it, and what it alone knows of the chunks.
 
 The state of a chunk is written here alone, so one rule is kept here alone: a cell has a slot in the
-slab if and only if its word is not 0, or it is coming.
+slab if and only if its word is not 0.
 """
 
 import mmap
@@ -22,7 +22,6 @@ from store.remote.cache.chunk_index import (
     parts_of,
     positions_of,
 )
-from store.remote.cache.fetcher.slab import slots
 from store.remote.cache.fetcher.use_times import UseTimes
 from store.remote.cache.messages import UNKNOWN
 
@@ -87,10 +86,6 @@ class WritableIndex:
         """Those of some cells that cannot be read yet, and that nobody fetches."""
         return cells[~self.are_here(cells) & ~self.is_coming[cells]]
 
-    def kept(self) -> np.ndarray:
-        """The cells that have a slot, but for those of jobs."""
-        return np.flatnonzero((self.words != 0) & ~self.is_coming)
-
     def movable(self) -> np.ndarray:
         """The cells whose slots may be taken by others."""
         return np.flatnonzero((self.words != 0) & ~self.is_coming & (self.pins == 0))
@@ -106,42 +101,44 @@ class WritableIndex:
         uses = self.times.order(cells, past) if self.is_open else np.full(len(cells), NO_READER)
         is_later = uses > needed_after
         cells = cells[is_later]
-        return cells, uses[is_later], self.slots(cells)
+        return cells, uses[is_later], self.slot_bytes(cells)
 
-    def slots(self, cells: np.ndarray) -> np.ndarray:
-        """Bytes of the slots of chunks, int64 `(n,)`."""
-        return slots(self.sizes[cells].astype(np.int64))
+    def slot_bytes(self, cells: np.ndarray) -> np.ndarray:
+        """What chunks take in the slab, int64 `(n,)`."""
+        return -(-self.sizes[cells].astype(np.int64) // BLOCK) * BLOCK
 
-    def positions(self, cells: np.ndarray) -> np.ndarray:
-        """Where the slots of cells begin in the slab, int64 `(n,)`; 0 of those without one."""
-        return positions_of(self.words[cells])
+    def slots(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the slots of cells begin and end in the slab, int64 `(n,)`."""
+        starts = positions_of(self.words[cells])
+        return starts, starts + self.slot_bytes(cells)
 
     def replaced(self, cells: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Those of some cells that have chunks of other sizes, of another state of the store."""
         return cells[(self.words[cells] != 0) & (self.sizes[cells] != sizes)]
 
-    def settle(
-        self, cells: np.ndarray, positions: np.ndarray, is_right: np.ndarray, tick: int
-    ) -> None:
+    def take(self, cells: np.ndarray, positions: np.ndarray) -> None:
+        """Give cells slots, of which nothing may be read yet."""
+        self.words[cells] = positions // BLOCK | UNCHECKED
+
+    def settle(self, cells: np.ndarray, is_right: np.ndarray, tick: int) -> None:
         """A job has ended: tell readers which chunks are in their slots, since a tick."""
         self.is_coming[cells] = False
         came = cells[is_right]
-        self.words[came] = positions[is_right] // BLOCK | tick << SLOT_BITS
+        self.words[came] = positions_of(self.words[came]) // BLOCK | tick << SLOT_BITS
         self.was_here[came] = True
-        self.clear(cells[~is_right])
-
-    def doubt(self, cells: np.ndarray) -> None:
-        """Have chunks that are here be compared with their checksums before they are read."""
-        self.words[cells[self.are_here(cells)]] |= UNCHECKED
         self._changes += 1
 
-    def clear(self, cells: np.ndarray) -> np.ndarray:
-        """Tell readers that chunks are gone; the positions that are free after this."""
-        positions = self.positions(cells)
+    def doubt(self, column: range) -> None:
+        """Have chunks that are here be compared with their checksums before they are read."""
+        words = self.words[column.start : column.stop]
+        words[are_here(words)] |= UNCHECKED
+        self._changes += 1
+
+    def clear(self, cells: np.ndarray) -> None:
+        """Tell readers that chunks are gone."""
         self.words[cells] = 0
         self._changes += 1
         self.times.end_ahead(cells)
-        return positions
 
     def adopt(self, other: "WritableIndex", first: int, firsts: range) -> None:
         """Take over what another state of the store has of a column, of chunks that are not here.
@@ -158,12 +155,6 @@ class WritableIndex:
         self.sizes[cells] = other.sizes[theirs]
         other.clear(theirs)
         self.words[cells] = words | UNCHECKED
-
-    def forget(self) -> None:
-        """Tell readers that nothing is there, and remove the file."""
-        self.words[:] = 0
-        self._changes += 1
-        self.path.unlink(missing_ok=True)
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -82,19 +82,20 @@ class Mirror:
         """Let go of all connections, as those of the process that forked this one."""
         self._links = threading.local()
 
-    def need(
-        self, path: str, cells: np.ndarray, *, is_announced: bool = False, is_doubted: bool = False
-    ) -> bool:
+    def need(self, path: str, cells: np.ndarray, *, is_announced: bool = False) -> bool:
         """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
-        They are `is_announced` if `want` counted them in its times. If they are `is_doubted`, those
-        that are here are compared with their checksums again. Returns whether they were asked for;
-        if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be had.
+        They are `is_announced` if `want` counted them in its times. Returns whether they were asked
+        for; if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be
+        had.
         """
-        message = {"op": "need", "array": path, "announced": is_announced, "doubted": is_doubted}
-        reply = self._ask(message, cells)
+        reply = self._ask({"op": "need", "array": path, "announced": is_announced}, cells)
         self.portion_bytes = int(reply["portion_bytes"])
         return bool(reply["fits"])
+
+    def doubt(self, path: str) -> None:
+        """Have the chunks of an array be compared with their checksums before they are read."""
+        self._ask({"op": "doubt", "array": path})
 
     def done(self) -> None:
         """What was needed last is copied."""

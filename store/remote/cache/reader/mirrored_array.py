@@ -22,7 +22,6 @@ from store.read.directory import StoreDirectory
 from store.remote.cache.chunk_index import (
     are_here,
     cells_of_chunks,
-    n_cells,
     positions_of,
 )
 from store.remote.cache.messages import UNKNOWN
@@ -62,7 +61,7 @@ class MirroredArray(Array):
         self._raw = RawArray(directory, array, 0, None)
         self._chunks = Chunks(mirror, array)
         self._compressed = CompressedChunks(directory, array, cache, self._chunks)
-        self._is_doubted = np.ones(n_cells(array), bool) if is_checked else None
+        self._is_doubted = is_checked
         self._is_announced = False
 
     @property
@@ -75,10 +74,11 @@ class MirroredArray(Array):
     ) -> np.ndarray:
         """See `Array`: always a copy, as what is in a slot changes."""
         cells, read = self._reading(located, select, options)
-        found = self._attempt(cells, read)
-        if found is not None:
-            self.mirror.hits += 1
-            return found
+        with suppress(CorruptError):  # what lies in the cache may have rotted
+            found = None if self._is_doubted else self._attempt(cells, read)
+            if found is not None:
+                self.mirror.hits += 1
+                return found
         with suppress(TooMany):
             return self._fetch_cells(cells, read)
         return self._read_halves(located, select, options)
@@ -121,17 +121,27 @@ class MirroredArray(Array):
         return cells_of_chunks(self.array, chunks, planes), read
 
     def _fetch_cells(self, cells: np.ndarray, read: Read) -> np.ndarray:
-        """What `read` makes of cells that are asked for; raises TooMany."""
+        """What `read` makes of cells that are asked for; raises TooMany.
+
+        What is damaged may have rotted in the cache: all is compared with its checksums once more.
+        """
         needed = np.unique(cells)
+        if self._is_doubted:
+            self.mirror.doubt(self.path)
+            self._is_doubted = False
+        is_compared = False
         for _ in range(ATTEMPTS):
-            is_doubted = self._doubts(needed)
-            named = {"is_announced": self._is_announced, "is_doubted": is_doubted}
-            if not self.mirror.need(self.path, needed, **named):
+            if not self.mirror.need(self.path, needed, is_announced=self._is_announced):
                 raise TooMany
-            if self._is_doubted is not None:
-                self._is_doubted[needed] = False
             self._chunks.current()
-            found = self._attempt(cells, read, is_compared=is_doubted)
+            try:
+                found = self._attempt(cells, read)
+            except CorruptError:
+                if is_compared:
+                    raise
+                self.mirror.doubt(self.path)
+                is_compared = True
+                continue
             self.mirror.done()
             if found is not None:
                 return found
@@ -140,15 +150,9 @@ class MirroredArray(Array):
             f"copied, found them evicted {ATTEMPTS} times; give it more bytes"
         )
 
-    def _attempt(
-        self, cells: np.ndarray, read: Read, *, is_compared: bool = False
-    ) -> np.ndarray | None:
-        """What was read, if the chunks were here all the time; else None.
-
-        Damage of chunks that were not just now compared with their checksums may be of the cache:
-        they are doubted.
-        """
-        seen = None if self._doubts(cells) else self._chunks.look(cells)
+    def _attempt(self, cells: np.ndarray, read: Read) -> np.ndarray | None:
+        """What was read, if the chunks were here all the time; else None."""
+        seen = self._chunks.look(cells)
         if seen is None:
             return None
         try:
@@ -156,23 +160,10 @@ class MirroredArray(Array):
         except Evicted:
             return None
         except CorruptError:
-            if not seen.is_unchanged():
-                return None
-            if is_compared:
+            if seen.is_unchanged():
                 raise
-            self._doubt(cells)
             return None
         return found if seen.is_unchanged() else None
-
-    def _doubts(self, cells: np.ndarray) -> bool:
-        """Whether one of some cells was not compared with its checksum since it was opened."""
-        return self._is_doubted is not None and bool(self._is_doubted[cells].any())
-
-    def _doubt(self, cells: np.ndarray) -> None:
-        """Have some cells be compared with their checksums before they are read again."""
-        if self._is_doubted is None:
-            self._is_doubted = np.zeros(n_cells(self.array), bool)
-        self._is_doubted[cells] = True
 
     def planes(self, select: ItemSlices) -> np.ndarray:
         return super().planes(select) if self.layout.split_axes else ONE_PLANE
