@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from store import SchemaError, TraceStore
+from store import SchemaError, TraceStore, VersionError
 from store.remote.cache.location import SOCKET_FILE, prepare_dir
 
 URL = "s3://bucket/traces.zarr"
@@ -71,3 +71,16 @@ def test_other_users_do_not_reach_the_socket(cache_dir):
         command = [sys.executable, "-c", REACH, str(OTHER), SOCKET_FILE]
         done = subprocess.run(command, cwd=cache_dir, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["PermissionError", "PermissionError"]
+
+
+def test_one_that_holds_something_else_is_refused(tmp_path, cache_dir):
+    """Or is of another version, or no directory."""
+    (tmp_path / "other").mkdir(0o700)
+    (tmp_path / "other" / "thesis.tex").write_text("x")
+    open_refused(tmp_path / "other", r"thesis\.tex")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SchemaError, match="can be written"):
+        prepare_dir(tmp_path / "file")
+    (cache_dir / "trace-store-cache.json").write_text('{"version": 99}')
+    with pytest.raises(VersionError, match="99"):
+        prepare_dir(cache_dir)

@@ -11,7 +11,7 @@ import pytest
 from oracle import SCHEMA, assert_batch, write_store
 from pushing import push
 
-from store import NotFoundError, StoreError, TraceStore
+from store import StoreError, TraceStore
 from store.remote.cache.location import prepare_dir
 
 ROOT = Path(__file__).parents[3]
@@ -86,11 +86,6 @@ def test_it_imports_nothing_from_where_a_reader_works(url, tmp_path):
     command = [sys.executable, str(script), url, str(tmp_path / "cache")]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     assert "label" in done.stdout, done.stderr
-
-
-def test_an_address_without_a_store_is_named(url, tmp_path):
-    with pytest.raises(NotFoundError, match=r"nothing\.zarr"):
-        TraceStore.open(url.replace("traces", "nothing"), cache_dir=tmp_path / "cache")
 
 
 def test_why_it_does_not_start_is_told_at_once(url, tmp_path):

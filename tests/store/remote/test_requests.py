@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from store.remote.cache.fetcher.fetched_column import REQUEST_BYTES, find_heads
 from store.remote.cache.fetcher.inventory import choose_victims
-from store.remote.cache.fetcher.slab import Slab
 from store.remote.cache.messages import UNKNOWN
 
 MB = 1024 * 1024
@@ -34,17 +33,3 @@ def test_what_is_needed_last_leaves_first():
     assert choose_victims(next_use, sizes, 10).tolist() == [3]
     assert choose_victims(next_use, sizes, 25).tolist() == [3, 2, 1]
     assert sorted(choose_victims(next_use, sizes, 1000).tolist()) == [0, 1, 2, 3, 4]
-
-
-@given(st.lists(st.tuples(st.binary(max_size=5), st.integers(0, 1)), max_size=12))
-def test_chunks_are_written_where_they_belong(tmp_path_factory, parts):
-    """Neighbours together, in as many calls as it takes, and nothing between them is touched."""
-    file = tmp_path_factory.mktemp("slab") / "chunks"
-    expected, positions = b"", []
-    for data, gap in parts:
-        expected += bytes(gap)
-        positions.append(len(expected))
-        expected += data
-    slab = Slab(file)
-    slab.write([memoryview(data) for data, _ in parts], np.array(positions, np.int64))
-    assert file.read_bytes().rstrip(b"\0") == expected.rstrip(b"\0")
