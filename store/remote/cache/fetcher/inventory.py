@@ -139,7 +139,8 @@ class Inventory:
         """
         n_cells = sum(map(len, store.cells.values()))
         index = self.indexes.pop(store.folder, None)
-        if index is not None and (len(index.words) != n_cells or not index.path.exists()):
+        is_lost = index is not None and (len(index.words) != n_cells or not index.path.exists())
+        if index is not None and is_lost and not index.is_coming.any():
             self._evict(index, np.flatnonzero(index.words))
             index = None
         store.index = index or WritableIndex(store.folder / INDEX_FILE, n_cells)

@@ -88,7 +88,8 @@ class WritableIndex:
 
     def movable(self) -> np.ndarray:
         """The cells whose slots may be taken by others."""
-        return np.flatnonzero((self.words != 0) & ~self.is_coming & (self.pins == 0))
+        cells = np.flatnonzero(self.words)
+        return cells[~self.is_coming[cells] & (self.pins[cells] == 0)]
 
     def evictable(
         self, past: float, needed_after: float
