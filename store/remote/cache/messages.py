@@ -31,14 +31,15 @@ def receive(link: socket.socket) -> tuple[dict[str, Any], np.ndarray]:
     Raises ConnectionError if the other end has gone, and TimeoutError.
     """
     n_text, n_data = HEAD.unpack(_exactly(link, HEAD.size))
-    return json.loads(_exactly(link, n_text)), np.frombuffer(_exactly(link, n_data), "<i8")
+    message = json.loads(_exactly(link, n_text))
+    return message, np.frombuffer(_exactly(link, n_data), "<i8")
 
 
 async def receive_from(stream: asyncio.StreamReader) -> tuple[dict[str, Any], np.ndarray]:
     """As `receive`; raises IncompleteReadError if the other end has gone."""
     n_text, n_data = HEAD.unpack(await stream.readexactly(HEAD.size))
-    text = await stream.readexactly(n_text)
-    return json.loads(text), np.frombuffer(await stream.readexactly(n_data), "<i8")
+    message = json.loads(await stream.readexactly(n_text))
+    return message, np.frombuffer(await stream.readexactly(n_data), "<i8")
 
 
 def _exactly(link: socket.socket, n: int) -> bytearray:

@@ -91,7 +91,8 @@ class Job:
         """What is to be asked for: a request for chunks that touch."""
         heads = find_heads(self.starts, self.sizes)
         lasts = np.append(heads[1:], len(self.starts))
-        fields = self.starts[heads], (self.starts + self.sizes)[lasts - 1], heads, lasts
+        stops = self.starts + self.sizes
+        fields = (self.starts[heads], stops[lasts - 1], heads, lasts)
         requests = map(Request, *map(np.ndarray.tolist, fields))
         return [one for one in requests if not self.is_right[one.first : one.last].all()]
 
@@ -183,12 +184,15 @@ class FetchedColumn:
         shards, _ = self._places(cells)
         all_starts = self._starts[cells - self.cells.start]
         order = np.lexsort((all_starts, shards))
-        cells, shards, all_starts = cells[order], shards[order], all_starts[order]
+        cells = cells[order]
+        shards = shards[order]
+        all_starts = all_starts[order]
         all_sizes = self.sizes(cells)
         bounds = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(cells)]
         for first, stop in pairwise(bounds):
             of_shard = cells[first:stop]
-            starts, sizes = all_starts[first:stop], all_sizes[first:stop]
+            starts = all_starts[first:stop]
+            sizes = all_sizes[first:stop]
             heads = find_heads(starts, sizes)
             is_new = np.diff(np.cumsum(sizes)[heads] // JOB_BYTES, prepend=-1) > 0
             is_new[::REQUESTS_A_JOB] = True
@@ -227,7 +231,8 @@ class FetchedColumn:
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job are in their slots."""
-        places = zip(job.index.slots(job.cells)[0].tolist(), job.sizes.tolist(), strict=True)
+        positions, _ = job.index.slots(job.cells)
+        places = zip(positions.tolist(), job.sizes.tolist(), strict=True)
         found = [memoryview(slab.read(*place)) for place in places]
         is_whole = np.array([*map(len, found)], np.int64) == job.sizes
         job.is_right = is_whole & self._are_right(job, slice(None), found)
@@ -245,7 +250,8 @@ class FetchedColumn:
         ]
         which = np.concatenate([np.arange(one.first, one.last) for one in requests])
         job.n_fetched += sum(map(len, answers))
-        job.n_again += int(job.sizes[which][job.index.was_here[job.cells[which]]].sum())
+        was_here = job.index.was_here[job.cells[which]]
+        job.n_again += int(job.sizes[which][was_here].sum())
         is_right = self._are_right(job, which, found)
         right = which[is_right]
         positions, _ = job.index.slots(job.cells[right])

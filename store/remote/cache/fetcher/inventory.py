@@ -114,7 +114,8 @@ class Inventory:
         n_bytes = room - room // 256  # what the file system takes to note where blocks are
         n_bytes -= n_bytes % BLOCK
         for job in self._jobs:
-            job.is_void |= bool((job.index.slots(job.cells)[1] > n_bytes).any())
+            _, stops = job.index.slots(job.cells)
+            job.is_void |= bool((stops > n_bytes).any())
         owners, cells, _, stops = self.slots_taken()
         is_beyond = stops > n_bytes
         for index, beyond in self._by_index(owners[is_beyond], cells[is_beyond]):

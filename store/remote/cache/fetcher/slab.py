@@ -68,7 +68,9 @@ class Slab:
                 start, stop = span
             positions.append(start)
             start += size
-        self._free = [span for span in (*rests, (start, stop)) if span[0] < span[1]] + [*spans]
+        rests.append((start, stop))
+        self._free = [span for span in rests if span[0] < span[1]]
+        self._free.extend(spans)
         self.free_bytes -= sum(sizes)
         return positions
 
@@ -83,7 +85,8 @@ class Slab:
         """Have spans be free, which overlap no other."""
         self.free_bytes += int((stops - starts).sum())
         spans = np.array(self._free, np.int64).reshape(-1, 2)
-        starts, stops = np.append(spans[:, 0], starts), np.append(spans[:, 1], stops)
+        starts = np.append(spans[:, 0], starts)
+        stops = np.append(spans[:, 1], stops)
         order = np.argsort(starts, kind="stable")
         joined = join_ranges(starts[order], stops[order])
         self._free = list(zip(*map(np.ndarray.tolist, joined), strict=True))

@@ -52,7 +52,8 @@ class CacheState:
         self.sizes = sizes[cells.start : cells.stop]
         self.slab = MappedFile(slab)
         self.memory = self.slab.bytes
-        self._counted = -1, 0
+        self._counted = 0
+        self._counted_at = -1
 
     def is_current(self) -> bool:
         """Whether the index still has its name: else another process has taken over."""
@@ -60,12 +61,11 @@ class CacheState:
 
     def count(self) -> int:
         """How many chunks may be read."""
-        now = int(self._n_changes[0])
-        known, n = self._counted
-        if known != now:
-            n = int(np.count_nonzero(are_here(self.words)))
-            self._counted = now, n
-        return n
+        n_changes = int(self._n_changes[0])
+        if n_changes != self._counted_at:
+            self._counted = int(np.count_nonzero(are_here(self.words)))
+            self._counted_at = n_changes
+        return self._counted
 
 
 class Seen(NamedTuple):

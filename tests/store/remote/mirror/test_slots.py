@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,12 +19,18 @@ from oracle import assert_batch, write_store
 
 from store import Column, CorruptError, NotFoundError, Schema, StoreError
 from store.check.verify import verify_store
-from store.remote.cache.chunk_index import BLOCK
+from store.remote.cache.chunk_index import BLOCK, are_here, positions_of
+from store.remote.cache.fetcher.fetched_column import REQUEST_BYTES, find_heads
+from store.remote.cache.fetcher.inventory import choose_victims
 from store.remote.cache.fetcher.slab import Slab
+from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.cache.location import SLAB_FILE
+from store.remote.cache.messages import UNKNOWN
 from store.remote.cache.reader import chunks
+from store.remote.cache.reader.chunks import CacheState
 
 N_BLOCKS = 40
+MB = 1024 * 1024
 NOTHING = np.empty(0, np.int64)
 
 
@@ -245,8 +252,8 @@ def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
     """Its slot is taken just when it is copied. Compressed ones have checksums of their own."""
     with noisy(tmp_path, monkeypatch, codec) as (node, values):
         store, other = node.open(), node.open()
-        store.cache.capacity_bytes = 0  # of decoded chunks
         store.read([0])
+        store.cache.clear()
         column = store.reader.column("x")
         state = column._chunks.state
         swaps = [True]
@@ -290,3 +297,60 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         began = time.monotonic()
         assert np.array_equal(store.read([63])[0]["x"], values[63])
         assert time.monotonic() - began < 2
+
+
+def bring(index, cells, sizes, positions, tick):
+    """Have chunks come into slots of their own."""
+    cells = np.array(cells)
+    index.sizes[cells] = sizes
+    index.take(cells, np.array(positions))
+    index.settle(cells, np.ones(len(cells), bool), tick)
+
+
+def test_an_index_says_what_came_and_went(tmp_path):
+    """Also what a process has left that has died: its readers see nothing, the next one all."""
+    path = tmp_path / "index"
+    slab = tmp_path / "chunks"
+    slab.touch()
+    state = partial(CacheState, path, slab, range(1, 6))
+    first = WritableIndex(path, 6)
+    reader = state()
+    bring(first, [2, 4], [10, 20], [8192, 2**41], 7)
+    assert are_here(reader.words).tolist() == [False, True, False, True, False]
+    assert positions_of(reader.words[[1, 3]]).tolist() == [8192, 2**41]
+    assert reader.count() == 2
+    seen = reader.words[1:2].copy()
+    first.clear(np.array([2]))
+    assert reader.count() == 1
+    bring(first, [2], [10], [8192], 8)
+    assert seen != reader.words[1:2]  # the same chunk in the same slot, at another time
+    second = WritableIndex(path)
+    assert not reader.words.any()
+    assert not reader.is_current()
+    assert state().count() == 0
+    assert second.missing(np.arange(6)).tolist() == [0, 1, 2, 3, 4, 5]
+    assert second.movable().tolist() == [2, 4]
+    assert positions_of(second.words[[2, 4]]).tolist() == [8192, 2**41]
+    assert second.sizes[[2, 4]].tolist() == [10, 20]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3 * MB)), max_size=20))
+def test_chunks_that_touch_are_one_request(parts):
+    """Of a bounded size; nothing between chunks is asked for."""
+    gaps, sizes = np.array(parts, np.int64).reshape(-1, 2).T
+    starts = np.cumsum(gaps + sizes) - sizes
+    heads = find_heads(starts, sizes).tolist()
+    for first, last in pairwise([*heads, len(parts)]):
+        assert not gaps[first + 1 : last].any()
+        assert sizes[first:last].sum() <= REQUEST_BYTES + sizes[first]
+    for head in heads[1:]:
+        assert gaps[head] or sizes[: head + 1].sum() >= REQUEST_BYTES
+
+
+def test_what_is_needed_last_leaves_first():
+    """As much as is wanted; of what nobody has announced, the least recently used."""
+    next_use = np.array([5.0, 9.0, UNKNOWN - 2, UNKNOWN - 1, 1.0])
+    sizes = np.full(5, 10)
+    assert choose_victims(next_use, sizes, 10).tolist() == [3]
+    assert choose_victims(next_use, sizes, 25).tolist() == [3, 2, 1]
+    assert sorted(choose_victims(next_use, sizes, 1000).tolist()) == [0, 1, 2, 3, 4]
