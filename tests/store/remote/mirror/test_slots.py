@@ -299,6 +299,25 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         assert time.monotonic() - began < 2
 
 
+def test_an_index_that_is_removed_stays_while_something_comes_into_its_slots(tmp_path, monkeypatch):
+    """Else they would be another chunk's when that is written."""
+    with noisy(tmp_path, monkeypatch) as (node, _):
+        node.open().read([0])
+        server = node.server
+        ((column,),) = map(dict.values, server.columns.values())
+
+        def remove() -> None:
+            (job,) = server.inventory.take(column, column.cells.start + np.arange(4, 6), 0.0)
+            before = job.index.slots(job.cells)
+            job.index.path.unlink()
+            server.inventory.open_store(column.store)
+            assert np.array_equal(job.index.slots(job.cells), before)
+            server.inventory.settle(job, 10**6)
+
+        node.do(remove)
+        assert_no_slot_is_lost(server)
+
+
 def bring(index, cells, sizes, positions, tick):
     """Have chunks come into slots of their own."""
     cells = np.array(cells)
