@@ -21,6 +21,7 @@ JOBS = (
     "small_records",
     "tokens",
     "peers",
+    "legacy",
     "checked",
     "index",
     "codecs",

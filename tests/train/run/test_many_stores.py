@@ -241,7 +241,7 @@ def test_what_is_refused(parts, source, tmp_path, capsys):
     out = ["--output-dir", tmp_path / "no", *SMALL]
     for flags, message in (
         (["--weights=.5"], "--weights: expected 2, one a store, found 1"),
-        (["--weights=squad=1,coqa=2"], "found 'coqa'"),
+        (["--weights=squad=1,coqa=2"], "of squad, nq, found squad, coqa"),
         (["--weights=squad=.5,.5"], "--weights: expected a form like squad=0.7,nq=0.3"),
         (["--weights=much"], "--weights: expected a form like squad=0.7,nq=0.3"),
         (["--weights=0,1"], "--weights: expected a number above 0"),

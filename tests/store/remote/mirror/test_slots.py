@@ -253,7 +253,7 @@ def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
     with noisy(tmp_path, monkeypatch, codec) as (node, values):
         store, other = node.open(), node.open()
         store.read([0])
-        store.cache.clear()
+        store.cache._chunks.clear()
         column = store.reader.column("x")
         state = column._chunks.state
         swaps = [True]
