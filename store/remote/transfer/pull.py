@@ -8,6 +8,8 @@ and files that differ are fetched again; what cannot be had right is an error, n
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from store.check.report import Problem, array_of
@@ -17,6 +19,7 @@ from store.format.contents import WORKING_DIR, checked_arrays, data_files, metad
 from store.format.manifest import GROUP_FILE, read_manifest
 from store.read.directory import check_outside
 from store.read.store import TraceStore
+from store.remote.objects.faults import ConflictError
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.retry import FETCHES
 from store.remote.transfer.commit import Remote, read_remote
@@ -35,6 +38,7 @@ SUFFIX = ".pull"
 MARK = f"{WORKING_DIR}/pull.json"  # a pull was at work here
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_AT_ONCE = 4 * TRANSFER_THREADS
+ATTEMPTS = 5  # with objects that are replaced while they are fetched
 
 
 def pull_store(
@@ -62,11 +66,29 @@ def pull_store(
     CorruptError
         The bucket lost an object, or has wrong bytes.
     LockedError
-        Another store, or another state of this one, took its place meanwhile.
+        Another store took its place meanwhile, or appends that never ended.
     UnreachableError
         The server did not answer in time; the same call goes on.
     """
     check_outside(path)
+    attempt = partial(_pull, objects, path, dry_run, ignore_space, progress, checking, files)
+    for n in range(ATTEMPTS - 1):
+        with suppress(ConflictError):  # an append replaced small files; the others are kept
+            return attempt()
+        objects.policy.sleep(2.0**n)
+    return attempt()
+
+
+def _pull(
+    objects: Objects,
+    path: Path,
+    dry_run: bool,
+    ignore_space: bool,
+    progress: BytesProgress,
+    checking: BytesProgress,
+    files: Files,
+) -> Moved:
+    """As `pull_store`; raises ConflictError if an object was replaced that was being fetched."""
     remote = read_remote(objects)
     if remote is None:
         raise NotFoundError(

@@ -89,6 +89,22 @@ def test_what_was_begun_of_an_earlier_state_goes_on_with_the_present_one(bucket,
     assert_rows(copy, 7)
 
 
+def test_a_pull_outlasts_an_append(bucket, pushed, tmp_path, in_turn):
+    """Checksums, which it fetches last, are replaced meanwhile."""
+    objects, path = pushed
+    grow(path, 6)
+
+    def faults(method, key):
+        if method == "GET" and "/_checksums/" in key:
+            bucket.proxy.faults = lambda *_: None
+            push(path, bucket.open())
+        return None
+
+    bucket.proxy.faults = faults
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 6)
+
+
 def test_what_goes_on_says_what_it_keeps_and_has_room_where_it_removes(
     bucket, pushed, tmp_path, monkeypatch, in_turn
 ):
