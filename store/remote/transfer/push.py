@@ -7,12 +7,12 @@ stay what they are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from store.check.verify import BytesProgress
-from store.errors import SchemaError
-from store.format.contents import WORKING_DIR, could_be_ours
+from store.errors import SchemaError, StoreError
+from store.format.contents import WORKING_DIR, could_be_ours, metadata_files
 from store.format.manifest import read_manifest
 from store.read.directory import files_below
 from store.read.store import TraceStore
@@ -112,6 +112,7 @@ def push_store(
             source = store.manifest.checksum
             record = PushRecord(source, change.pushed, change.in_bucket)
             commit(objects, change.manifest, remote, record)
+            _describe(objects, present, change)
     return pushed
 
 
@@ -158,6 +159,18 @@ def _find_others(
                 "another address, or, if a push left it that was stopped, push with --restart"
             )
     return found
+
+
+def _describe(objects: Objects, present: Mapping[str, Head], change: Change) -> None:
+    """Have the metadata of arrays say what is committed, where another push left its own.
+
+    It was stopped, and only other programs read them. What a later push replaced is left.
+    """
+    is_written = {upload.key for upload in (*change.new, *change.grown)}
+    texts = metadata_files(change.manifest).items()
+    others = [Upload(key, text, is_new=False) for key, text in texts if key not in is_written]
+    with suppress(StoreError):
+        Uploader(objects, present).upload(others)
 
 
 def _card(store: TraceStore, objects: Objects, present: Mapping[str, Head]) -> list[Upload]:

@@ -14,10 +14,12 @@ from store import (
     LockedError,
     Schema,
     SchemaError,
+    StoreError,
     StoreWriter,
     TraceStore,
     UnreachableError,
 )
+from store.check.verify import verify_store
 from store.format.contents import WORKING_DIR, could_be_ours
 from store.format.manifest import read_manifest
 from store.remote.transfer.card import CARD
@@ -269,6 +271,25 @@ def test_what_another_push_left_is_replaced_on_request(bucket, path, tmp_path):
     assert "gone/c/0" not in objects.list()
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 5)
+
+
+def test_other_programs_see_what_is_committed_although_another_push_was_stopped(
+    bucket, objects, path, tmp_path
+):
+    """It had written the metadata of arrays, with its rows, which were not committed."""
+    push(path, objects)
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+    grow(path, 5)
+    scored(other)
+    bucket.proxy.faults = lambda method, key: (
+        "denied" if method == "PUT" and key.endswith("traces.zarr/zarr.json") else None
+    )
+    with pytest.raises(StoreError, match="refusal"):
+        push(path, objects)
+    bucket.proxy.faults = lambda *_: None
+    push(other, objects)
+    now = as_files(objects, tmp_path / "now")
+    assert {problem.kind for problem in verify_store(now).problems} == {"leftover"}
 
 
 def test_other_bytes_in_the_place_of_a_file_are_replaced_on_request(objects, path, tmp_path):
