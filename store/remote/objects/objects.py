@@ -253,7 +253,10 @@ class Objects:
 
 
 def _head_of(meta: Any) -> Head:
-    return Head(meta["size"], meta["e_tag"], meta["version"])
+    etag = meta["e_tag"]
+    if etag and not etag.endswith('"'):  # lists of Azure have none of the quotes of conditions
+        etag = f'"{etag}"'
+    return Head(meta["size"], etag, meta["version"])
 
 
 def _whole(data: Any, n_bytes: int) -> memoryview:

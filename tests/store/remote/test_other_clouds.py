@@ -17,6 +17,7 @@ from store import TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.objects.address import SETTINGS
+from store.remote.objects.objects import open_objects
 
 _numbers = count()
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
@@ -78,6 +79,9 @@ def test_a_store_goes_there_grows_and_comes_back(cloud, tmp_path, monkeypatch):
     assert main(["push", str(path), cloud.url, *at]) == 0
     assert main(["pull", cloud.url, str(copy), *at]) == 0
     assert_rows(copy, 5)
+    objects = open_objects(cloud.url, endpoint=cloud.endpoint)
+    for key, head in objects.list().items():  # a condition may name what a list says
+        assert head.etag == objects.head(key).etag
     for name, value in cloud.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(tmp_path / "cache"))
