@@ -23,10 +23,12 @@ __all__ = ["check_lineage", "replaced_columns", "sums_of"]
 
 
 def sums_of(store: TraceStore) -> dict[str, Sums]:
-    """Path of every column and offsets array -> its sums, as the store lays it out."""
-    tails = store.manifest.tails
+    """Path of every column and offsets array -> its sums, as the store lays it out.
+
+    The last chunks are read: raises CorruptError if they are not what was written.
+    """
     return {
-        array.layout.path: Sums(_crc_of(store, array), tails.get(array.layout.path, []))
+        array.layout.path: _sums_at(store, array, array.n_items)
         for array in checked_arrays(store.manifest)
     }
 

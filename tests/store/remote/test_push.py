@@ -11,6 +11,7 @@ from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed
 
 from store import (
     Column,
+    CorruptError,
     LockedError,
     Schema,
     SchemaError,
@@ -345,6 +346,21 @@ def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, pat
     push(path, objects)
     pull(objects, tmp_path / "copy.zarr")
     assert content(tmp_path / "copy.zarr") == content(path)
+
+
+@pytest.mark.parametrize("is_append", [False, True])
+def test_a_store_that_lost_its_end_is_not_pushed(objects, path, is_append):
+    """As a disk or a copy leaves it that went wrong: files that are too short."""
+    if is_append:
+        push(path, objects)
+        relabelled(path)
+    before = objects.list()
+    shards = path.glob("label@*/c/*" if is_append else "x/c/*/*")
+    last = max(shards, key=str)
+    last.write_bytes(b"")
+    with pytest.raises(CorruptError, match="restore it from a copy"):
+        push(path, objects)
+    assert objects.list() == before
 
 
 def test_a_local_writer_and_a_push_exclude_each_other(objects, path):
