@@ -32,7 +32,7 @@ from store.remote.objects.objects import Objects
 from store.remote.pushed import Sums
 from store.remote.transfer.commit import Remote
 from store.remote.transfer.lineage import sums_of
-from store.remote.transfer.upload import Upload
+from store.remote.transfer.upload import Upload, file_of
 from store.write.array_writer import ArrayWriter, write_array, write_run
 from store.write.files import DISK
 
@@ -59,7 +59,7 @@ class Change:
 def whole_store(store: TraceStore) -> Change:
     """Every file of a store but the one that commits it."""
     manifest = store.manifest
-    files = [Upload(key, store.path / key) for key in sorted(data_files(manifest))]
+    files = [Upload(key, file_of(store.path, key)) for key in sorted(data_files(manifest))]
     texts = [Upload(key, text) for key, text in metadata_files(manifest).items()]
     sums = sums_of(store)
     return Change(manifest, sums, sums, [*files, *texts], [])
@@ -111,7 +111,7 @@ class Append:
         for array in (now, now.checksums):
             for shard in range(array.n_shards):
                 key = array.layout.shard_path(shard)
-                self.new.append(Upload(key, self.store.path / key))
+                self.new.append(Upload(key, file_of(self.store.path, key)))
         path = now.layout.path
         self._segments[path] = self.store.manifest.segments.get(path, [])
 
@@ -183,7 +183,7 @@ class Append:
             key = layout.shard_path(shard)
             is_there = shard < old.n_shards
             uploads = self.grown if is_there else self.new
-            uploads.append(Upload(key, root / key, is_new=not is_there))
+            uploads.append(Upload(key, file_of(root, key), is_new=not is_there))
 
     def _add_ids(self) -> tuple[tuple[tuple[int, int], ...], dict[str, int]]:
         """A run of the id table for the new rows; return the runs, and their checksums."""

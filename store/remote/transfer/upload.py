@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store.check.verify import BytesProgress
-from store.errors import LockedError
+from store.errors import CorruptError, LockedError
+from store.read.arrays.shard import RESTORE
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
 from store.remote.transfer.parallel import run_all
 from store.system import TRANSFER_THREADS
 
-__all__ = ["Upload", "Uploader"]
+__all__ = ["Upload", "Uploader", "file_of"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
@@ -42,6 +43,14 @@ class Upload(NamedTuple):
         if isinstance(self.content, Path):
             return self.content.stat().st_size
         return len(self.content)
+
+
+def file_of(root: Path, key: str) -> Path:
+    """A file of a store; raises CorruptError if it is not there."""
+    path = root / key
+    if not path.is_file():
+        raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
+    return path
 
 
 @dataclass

@@ -363,6 +363,14 @@ def test_a_store_that_lost_its_end_is_not_pushed(objects, path, is_append):
     assert objects.list() == before
 
 
+def test_a_file_that_is_missing_is_named(objects, path):
+    """And what helps."""
+    (path / "x/c/0/0").unlink()
+    with pytest.raises(CorruptError, match=r"x/c/0/0: .*found none; restore it from a copy"):
+        push(path, objects)
+    assert not objects.list()
+
+
 def test_a_local_writer_and_a_push_exclude_each_other(objects, path):
     """The files of a store that is pushed stay what they are."""
     with StoreWriter.open(path), pytest.raises(LockedError, match="at work"):
