@@ -2,8 +2,8 @@
 
 Of many writers that saw the same state one wins, and the others are told. An answer may be lost
 after the server did what it was asked: so each commit has an id of its own, and whoever is refused
-or gets no answer looks whether its own is there. (A conditional write that is merely repeated would
-take its own first attempt for another writer.)
+looks whether its own is there. (A conditional write that is merely repeated would take its own
+first attempt for another writer.)
 """
 
 from contextlib import suppress

@@ -154,9 +154,10 @@ def _find_others(
     found = [key for key in present if key not in own and not key.startswith(f"{WORKING_DIR}/")]
     for key in found:
         if not (restart and could_be_ours(key)):
+            left = ", or, if a push left it that was stopped, push with --restart"
             raise SchemaError(
                 f"{objects.location}: expected a store or nothing, found {key!r:.80}; choose "
-                "another address, or, if a push left it that was stopped, push with --restart"
+                f"another address{left if could_be_ours(key) else ''}"
             )
     return found
 
