@@ -139,7 +139,9 @@ class FetchQueue:
         self.counts["fetched_bytes"] += job.n_fetched
         self.counts["fetched_twice_bytes"] += job.n_again
         self.inventory.settle(job, next(self._ticks))
-        for ticket in [one for one in self._admitted if one.column is job.column]:
+        # also those of a store that was closed and opened again meanwhile
+        of_store = [one for one in self._admitted if one.column.store.index is job.index]
+        for ticket in of_store:
             if error is not None and np.isin(ticket.cells, job.missing).any():
                 self._admitted.remove(ticket)
                 ticket.came.set_exception(error)

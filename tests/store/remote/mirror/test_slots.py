@@ -299,6 +299,31 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         assert time.monotonic() - began < 2
 
 
+def test_what_comes_for_a_reader_that_has_gone_is_the_next_ones(tmp_path, monkeypatch):
+    """Although its store was closed when it had gone."""
+    is_asked, may_come = threading.Event(), threading.Event()
+
+    def late(_key, data):
+        is_asked.set()
+        may_come.wait(10)
+        return data
+
+    with noisy(tmp_path, monkeypatch) as (node, values):
+        store = node.open()
+        store.read([2])  # the table of its shard is here
+        node.files.spoil = late
+        store.mirror.want("x", np.array([[0, 1000, 10**6]]), 0)
+        assert is_asked.wait(10)
+        node.files.spoil = lambda _key, data: data
+        store.mirror.drop_link()
+        while node.server.stores:
+            time.sleep(0.01)
+        threading.Timer(0.5, may_come.set).start()
+        began = time.monotonic()
+        assert np.array_equal(node.open().read([0])[0]["x"], values[0])
+        assert time.monotonic() - began < 5
+
+
 def test_an_index_that_is_removed_stays_while_something_comes_into_its_slots(tmp_path, monkeypatch):
     """Else they would be another chunk's when that is written."""
     with noisy(tmp_path, monkeypatch) as (node, _):
