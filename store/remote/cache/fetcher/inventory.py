@@ -149,9 +149,9 @@ class Inventory:
             closed = [item for item in self.indexes.items() if not item[1].is_open]
             for folder, other in closed:
                 # a state that has grown has all shards of the state before, and more
-                for path, cells in store.cells_of_state(folder).items():
-                    if path in store.cells:
-                        store.index.adopt(other, store.cells[path].start, cells)
+                for path, theirs in store.cells_of_state(folder).items():
+                    cells = store.cells.get(path, range(0))
+                    store.index.adopt(other, cells.start, theirs[: len(cells)])
         self.indexes[store.folder] = store.index
         store.index.is_open = True
         store.index.file_bytes = store.fixed_bytes

@@ -407,6 +407,31 @@ def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
         assert after.mirror.stats()["fetched_bytes"] < 0.5 * whole
 
 
+def test_a_state_takes_over_what_is_here_of_a_later_one(tmp_path):
+    """A backup that was put in its place: of what it has not, nothing."""
+    columns = {
+        name: Column("uint8", (64,), axis="t", chunk_items=16, shard_items=64) for name in "xy"
+    }
+    rng = np.random.default_rng(0)
+    values = [rng.integers(0, 256, (20, 64)).astype(np.uint8) for _ in range(60)]
+    rows = [(f"id{i}", {"x": value, "y": 255 - value}) for i, value in enumerate(values)]
+    remote = write_store(tmp_path / "traces.zarr", Schema(columns), rows[:20], 3)
+    backup = shutil.copytree(remote, tmp_path / "backup.zarr")
+    with StoreWriter.open(remote) as writer:
+        for trace_id, row in rows[20:]:
+            writer.append(trace_id, row)
+    node = Node(tmp_path / "cache", remote)
+    node.prepare()
+    with node.running():
+        assert_batch(node.open().read(range(60)), [row for _, row in rows])
+    shutil.rmtree(remote)
+    backup.rename(remote)
+    with node.running():
+        before = node.open()
+        assert_batch(before.read(range(20)), [row for _, row in rows[:20]])
+        assert before.mirror.stats()["fetched_bytes"] < 2 * 16 * 64 + 1  # of chunks that grew
+
+
 def read_in_child(store, expected):
     found = store.read([3, 9], ["states"])["states"].values.numpy().tobytes()
     os._exit(0 if found == expected else 1)
