@@ -70,11 +70,10 @@ def prepare_dir(cache_dir: Path) -> None:
     marker = cache_dir / MARKER
     try:
         cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not any(cache_dir.iterdir()):
-            cache_dir.chmod(0o700)  # what is in it from now on is ours
-        _check_ours(cache_dir)
+        _check_ours(cache_dir, is_new=not marker.exists())
         if not marker.exists():
             _mark(cache_dir, marker)
+            _check_ours(cache_dir)
         version = json.loads(marker.read_bytes())["version"]
         if not os.access(cache_dir, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(0, "it is not writable")
@@ -97,6 +96,8 @@ def prepare_dir(cache_dir: Path) -> None:
 
 def _mark(cache_dir: Path, marker: Path) -> None:
     """Make an empty directory ours; several processes may do so at a time."""
+    if not any(cache_dir.iterdir()):
+        cache_dir.chmod(0o700)  # what is in it from now on is ours
     others = [path.name for path in cache_dir.iterdir() if not path.name.startswith(MARKER)]
     if others and not marker.exists():
         raise SchemaError(
@@ -120,14 +121,14 @@ def socket_address(cache_dir: Path) -> Iterator[str]:
         os.close(fd)
 
 
-def _check_ours(cache_dir: Path, fd: int | None = None) -> None:
-    """Raise SchemaError unless a directory is this user's and nobody else's.
+def _check_ours(cache_dir: Path, fd: int | None = None, *, is_new: bool = False) -> None:
+    """Raise SchemaError unless a directory is this user's and, but for a new one, nobody else's.
 
     `fd` is the directory, opened: another one may have its name by now.
     """
     status = os.stat(cache_dir if fd is None else fd)
     user, mode = os.geteuid(), status.st_mode & 0o777
-    if status.st_uid != user or mode & 0o077:
+    if status.st_uid != user or (mode & 0o077 and not is_new):
         raise SchemaError(
             f"{cache_dir}: expected a cache of user {user} alone, mode 700, found one of user "
             f"{status.st_uid}, mode {mode:o}, which others may use; chmod 700 it if it is yours "

@@ -63,6 +63,16 @@ def test_one_that_others_may_use_is_refused(cache_dir, mode):
 
 
 @as_root
+def test_an_empty_one_of_another_user_is_refused(tmp_path):
+    """And is theirs as before."""
+    empty = tmp_path / "empty"
+    empty.mkdir(0o755)
+    os.chown(empty, OTHER, -1)
+    open_refused(empty, f"found one of user {OTHER}")
+    assert empty.stat().st_mode & 0o777 == 0o755
+
+
+@as_root
 def test_other_users_do_not_reach_the_socket(cache_dir):
     """Nor can they put one of their own into the directory, so whoever listens is of this user."""
     with socket.socket(socket.AF_UNIX) as listener:
@@ -73,9 +83,10 @@ def test_other_users_do_not_reach_the_socket(cache_dir):
     assert done.stdout.split() == ["PermissionError", "PermissionError"]
 
 
-def test_one_that_holds_something_else_is_refused(tmp_path, cache_dir):
-    """Or is of another version, or no directory."""
-    (tmp_path / "other").mkdir(0o700)
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_one_that_holds_something_else_is_refused(tmp_path, cache_dir, mode):
+    """Or is of another version, or no directory. No change of its mode would help."""
+    (tmp_path / "other").mkdir(mode)
     (tmp_path / "other" / "thesis.tex").write_text("x")
     open_refused(tmp_path / "other", r"thesis\.tex")
     (tmp_path / "file").write_text("x")
