@@ -69,7 +69,8 @@ class Inventory:
         """Count what earlier processes have left, before anything is written."""
         stores = self.directory / STORES_DIR
         stores.mkdir(exist_ok=True)
-        for folder in sorted(stores.iterdir(), key=lambda path: path.stat().st_mtime):
+        folders = filter(Path.is_dir, stores.iterdir())  # others may put files beside them
+        for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
             index = self.indexes[folder] = WritableIndex(folder / INDEX_FILE)
             index.file_bytes = sum(file.st_blocks * 512 for file in files_below(folder))
         self._drop_overlaps()

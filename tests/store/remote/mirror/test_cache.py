@@ -387,6 +387,15 @@ def test_a_state_whose_zarr_json_has_rotted_is_asked_for_again(node, rows, data)
         assert_batch(store.read([5, 6]), [row for _, row in rows[5:7]])
 
 
+def test_a_file_of_somebody_else_beside_the_stores_is_none(node, rows):
+    """As file managers leave them."""
+    node.prepare()
+    (node.cache_dir / "stores").mkdir()
+    (node.cache_dir / "stores" / ".directory").write_text("x")
+    with node.running():
+        assert_batch(node.open().read([5]), [rows[5][1]])
+
+
 def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
     """Once nobody reads the state before; what differs is fetched, and no value is of the old."""
     n_before = 50
