@@ -9,6 +9,7 @@ __all__ = ["command"]
 
 def command() -> int:
     """Run the command line and return its exit status."""
+    open_outputs()
     try:
         from train.commands.main import main
     except KeyboardInterrupt:  # the imports take a moment
@@ -21,6 +22,15 @@ def command() -> int:
         sys.stderr.flush()
         os._exit(status)
     return status
+
+
+def open_outputs() -> None:
+    """Discard what would go to an output that was closed (`>&-`), for which Python has None."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - a descriptor
 
 
 if __name__ == "__main__":

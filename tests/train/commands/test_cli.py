@@ -217,6 +217,19 @@ def test_outputs_that_are_full_or_closed(store_path, finished):
 
 
 @pytest.mark.parametrize(
+    "closed", [">&- 2>&-", *(pytest.param(one, marks=pytest.mark.slow) for one in (">&-", "2>&-"))]
+)
+def test_outputs_that_are_not_there(finished, closed):
+    """What would go to one is dropped, as nobody can read it."""
+    command = f"{sys.executable} -m train compare {finished} {finished}"
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (b"AUROC" in done.stdout) == (closed == "2>&-")
+
+
+@pytest.mark.parametrize(
     "error, status, line",
     [
         (BrokenPipeError(), 0, []),
