@@ -47,9 +47,9 @@ Texts = NDArray[np.object_]
 BY_QUESTION = "question_id"
 KEYS = ("trace_id", "question_id")
 N_SHOWN = 10  # values that a message names
-# labels of a second grader
-YES = ("1", "true", "yes", "y", "pass", "right", "correct")
-NO = ("0", "false", "no", "n", "fail", "wrong", "incorrect")
+# labels of a second grader: yes says hallucination, as 1 does
+YES = ("1", "true", "yes", "y", "fail", "wrong", "incorrect")
+NO = ("0", "false", "no", "n", "pass", "right", "correct")
 NO_GRADE = ("", "nan", "-1")
 SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 

@@ -10,7 +10,13 @@ from store.labels.rule import UNLABELLED
 from store.traces.question_split import side_of_question, split_of_question
 from train.config import Config, check_config
 from train.data.remarks import find_split_remarks
-from train.data.splits import BY_QUESTION, read_second_labels, read_splits, read_values
+from train.data.splits import (
+    BY_QUESTION,
+    read_grades,
+    read_second_labels,
+    read_splits,
+    read_values,
+)
 from train.errors import ConfigError, DataError, TrainError, store_errors
 
 WORDS = ["train", "train", "val", "test"]
@@ -135,6 +141,13 @@ def test_a_trace_without_a_second_label_is_left_out(store):
         read_second_labels(store, "second", rows[:1])
     with pytest.raises(DataError, match="1, 0 or -1, or yes and no, in column 'year', found 2"):
         read_second_labels(store, "year", rows)
+
+
+def test_a_second_grader_who_says_right_means_no_hallucination():
+    words = "1 yes True fail wrong Incorrect 0 no False pass right Correct"
+    grades, others = read_grades(np.array(words.split(), dtype=object))
+    assert grades.tolist() == [1] * 6 + [0] * 6
+    assert not len(others)
 
 
 def test_train_and_val_keep_their_proportion():
