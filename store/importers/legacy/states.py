@@ -41,6 +41,7 @@ def read_states(record: Mapping) -> RawStates:
         states, prompt_len = _joined_states(record)
         n_tokens = len(states[0])
         layers = _steps(record, "attentions", 4)
+        _check_prompt(layers[0][0].shape[1], prompt_len)
         maps = [_joined_map(steps, n_tokens) for steps in layers]
     else:
         states = _arrays(record, "hidden_states", 2)
@@ -92,6 +93,15 @@ def _joined_states(record: Mapping) -> tuple[list[np.ndarray], int]:
                 f"step and one in each later one, found {n_tokens[:8]}"
             )
     return [np.concatenate(steps) for steps in layers], prompt_len
+
+
+def _check_prompt(of_maps: int, prompt_len: int) -> None:
+    """Raise SchemaError unless maps and states say the same of the prompt."""
+    if of_maps != prompt_len:
+        raise SchemaError(
+            f"attentions: expected the {prompt_len} tokens of the prompt in the first step, as in "
+            f"that of hidden_states, found {of_maps}"
+        )
 
 
 def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
