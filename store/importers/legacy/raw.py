@@ -85,7 +85,7 @@ def _likeness_of(record: Mapping) -> Likeness | None:
     has_embedding = len(states) == n_maps + 1
     if generation is None or not (has_embedding or len(states) == n_maps):
         return None
-    first = steps[0]
+    first = fields.array(steps[0])  # a step may be lists of numbers
     return Likeness(generation, len(states), n_maps, first.shape[-1], str(first.dtype))
 
 

@@ -158,3 +158,13 @@ def test_a_file_of_two_generations(tmp_path, mine, other):
     kept = [trace for trace in traces if trace.number != 1]
     for trace, found in zip(kept, store, strict=True):
         assert_same(found, trace, mine)
+
+
+def test_steps_may_be_lists_of_numbers(tmp_path):
+    trace = Generated(3, kind="float32", numbered=True)
+    record = trace.record("A")
+    for layer in record["hidden_states"]:
+        layer[:] = [step.astype(float).tolist() for step in layer]
+    write_pickle(tmp_path / "a.pkl", [record])
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert_same(store[0], trace, "A")
