@@ -116,10 +116,11 @@ class RawTraces:
         self._likenesses = list(map(_likeness, records))
         counts = Counter(one for one in self._likenesses if one is not None)
         self._common = max(counts, key=counts.__getitem__, default=None)
-        own = (records[i] for i, one in enumerate(self._likenesses) if one and one == self._common)
+        own = [records[i] for i, one in enumerate(self._likenesses) if one and one == self._common]
         # what a record of the file may be expected to have: some other has it
         self._keys = frozenset(chain.from_iterable(own))
-        self._id_key = next((key for key in ID_KEYS if key in self._keys), None)
+        id_keys = Counter(key for record in own for key in ID_KEYS if key in record)
+        self._id_key = max(id_keys, key=id_keys.__getitem__, default=None)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -168,3 +168,18 @@ def test_steps_may_be_lists_of_numbers(tmp_path):
     write_pickle(tmp_path / "a.pkl", [record])
     store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert_same(store[0], trace, "A")
+
+
+@pytest.mark.parametrize("other", ["question_id", "global_example_id"])
+def test_the_ids_are_those_of_most_records(tmp_path, other):
+    """One record with an id of another name takes no other from the store."""
+    mine = {"question_id": "global_example_id", "global_example_id": "question_id"}[other]
+    records = [trace.record("F") for trace in made(4, "F")]
+    for i, record in enumerate(records):
+        record.pop("question_id", None)
+        key = other if i == 0 else mine
+        record[key] = str(i) if key == "question_id" else i
+    write_pickle(tmp_path / "a.pkl", records)
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert list(store.ids) == ["1", "2", "3"]
+    assert report.skipped.n == 1
