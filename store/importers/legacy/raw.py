@@ -57,10 +57,15 @@ class Likeness(NamedTuple):
     hidden: int
     dtype: str
 
+    @property
+    def layout(self) -> tuple[str, int, int]:
+        """What no record may have otherwise; sizes and dtype are for the columns to judge."""
+        return self.generation, self.n_states, self.n_maps
+
     def __str__(self) -> str:
         return (
-            f"{self.generation}, {self.n_states} layers of hidden_states, {self.n_maps} of "
-            f"attentions, {self.hidden} numbers in {self.dtype}"
+            f"{self.generation}, {self.n_states} layers of hidden_states and {self.n_maps} of "
+            "attentions"
         )
 
 
@@ -116,7 +121,8 @@ class RawTraces:
         self._likenesses = list(map(_likeness, records))
         counts = Counter(one for one in self._likenesses if one is not None)
         self._common = max(counts, key=counts.__getitem__, default=None)
-        own = [records[i] for i, one in enumerate(self._likenesses) if one and one == self._common]
+        layout = self._common and self._common.layout
+        own = [records[i] for i, one in enumerate(self._likenesses) if one and one.layout == layout]
         # what a record of the file may be expected to have: some other has it
         self._keys = frozenset(chain.from_iterable(own))
         id_keys = Counter(key for record in own for key in ID_KEYS if key in record)
@@ -149,7 +155,7 @@ class RawTraces:
         if not isinstance(record, Mapping):
             raise SchemaError(f"expected a dict, found {type(record).__name__}")
         likeness = self._likenesses[i]
-        if likeness not in (None, self._common):
+        if likeness and self._common and likeness.layout != self._common.layout:
             raise SchemaError(
                 f"expected a record like most of its file, {self._common}, found {likeness}"
             )

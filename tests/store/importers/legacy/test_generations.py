@@ -183,3 +183,12 @@ def test_the_ids_are_those_of_most_records(tmp_path, other):
     store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert list(store.ids) == ["1", "2", "3"]
     assert report.skipped.n == 1
+
+
+def test_fewer_digits_than_most_records_have_come_in_as_they_are(tmp_path):
+    traces = [*made(2, "A", kind="float32"), Generated(2)]
+    write_pickle(tmp_path / "a.pkl", [trace.record("A") for trace in traces])
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert (report.rows, report.skipped.n) == (3, 0)
+    for trace, found in zip(traces, store, strict=True):
+        assert_same(found, trace, "A")

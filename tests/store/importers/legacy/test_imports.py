@@ -139,16 +139,16 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
     "no tokens": ("F", {"tokens": None}, "expected the key 'tokens'"),
     "tokens of floats": ("F", {"tokens": lambda v: np.zeros(3)}, "tokens: expected integers"),
     "ids beyond int32": ("F", {"tokens": lambda v: v + 2**40}, "expected token ids that int32"),
-    "no numbers": ("F", {"hidden_states": lambda v: [x[:, :0] for x in v]}, "0 numbers in float16"),
+    "no numbers": ("F", {"hidden_states": lambda v: [x[:, :0] for x in v]}, "expected numbers for"),
     "no heads": ("F", {"attentions": lambda v: [x[:0] for x in v]}, "expected one head at least"),
     "id of a number": ("F", {"question_id": lambda v: 3}, "question_id: expected a text"),
     "states of integers": (
         *("F", {"hidden_states": lambda v: [np.zeros((3, D), int)] * L}),
-        "4 numbers in int64",
+        "hidden_states: expected floating numbers with 2 axes",
     ),
     "another width": (
         *("F", {"hidden_states": lambda v: [np.zeros((3, D + 1), np.float16)] * L}),
-        "5 numbers in float16",
+        "expected shape",
     ),
     "layers missing": (
         *("F", {"hidden_states": lambda v: v[:1]}),
@@ -157,7 +157,7 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
     "maps missing": (
         "F",
         {"attentions": lambda v: v[:1]},
-        "found raw F, 2 layers of hidden_states, 1 of",
+        "found raw F, 2 layers of hidden_states and 1 of",
     ),
     "no trace": ("F", dict.fromkeys(Trace(1).raw), "'hidden_states'"),
     "another prompt": (
@@ -169,6 +169,10 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
         "prompt_length: expected 2, the 3 states before the 1 tokens of the answer, found 9",
     ),
     "another cut": ("B", {"tokens_before_cutoff": lambda v: -1}, "tokens_before_cutoff: expected"),
+    "maps of another prompt": (
+        *("C", {"attentions": lambda v: [[x[0][:, :, :1, :1], x[0][:, :, 1:]] for x in v]}),
+        "attentions: expected the 2 tokens of the prompt in the first step",
+    ),
     "maps that see less": (
         *("B", {"attentions": lambda v: [[x[..., :-1] for x in steps] for steps in v]}),
         "attentions: expected 2 heads that see 2 tokens of 2, in float16, found shape (2, 2, 1)",
