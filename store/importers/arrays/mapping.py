@@ -176,6 +176,10 @@ def value_of(item: Mapped, value: object, column: Column | None = None) -> Any:
     if column is not None and column.is_text:
         return as_text(value)
     array = _array(value, where)
+    if _lacks_axes(item, value, array):
+        if column is None:
+            raise SchemaError(f"{where}: expected a row that shows the other axes, found none")
+        return np.empty((0, *column.item_shape), column.dtype)
     array = _fit_axes(item, array)
     dtype = DTYPES.get(item.column)
     if dtype is None and _is_plain(value):
@@ -243,6 +247,13 @@ def _array(value: object, where: str) -> np.ndarray:
     if is_huge and plain_width(value) == PLAIN.index("int64"):  # NumPy rounds such a list
         raise SchemaError(f"{where}: expected integers that int64 holds, found {array!r:.80}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _lacks_axes(item: Mapped, value: object, array: np.ndarray) -> bool:
+    """Return whether nested lists of no rows do not tell the axes that a row would have."""
+    axis, names = item.axes or (item.axis, None)
+    is_bare = array.ndim > 0 and not any(array.shape)
+    return axis is not None and names != () and is_bare and (type(value) is list or array.ndim > 1)
 
 
 def _plain_dtype(item: Mapped, array: np.ndarray, column: Column | None) -> str | None:

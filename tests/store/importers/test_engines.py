@@ -117,3 +117,15 @@ def test_inspect_proposes_the_hooks_of_a_cache(tmp_path, capsys, name, mapped):
     assert store.schema.columns[column].axis == "tokens"
     if name == "c.pt":
         assert np.array_equal(store[2][column], cache["blocks.0.hook_resid_post"][2])
+
+
+@pytest.mark.parametrize("mapped", ["hidden_states=h[tokens,hidden]", "own:words=h"])
+def test_a_trace_of_no_tokens_is_a_row(tmp_path, mapped):
+    """Its empty list shows no other axes: they are those of the other records."""
+    states = np.arange(2 * D, dtype=np.float32).reshape(2, D)
+    write_lines(tmp_path / "r.jsonl", [{"id": f"r{n}", "h": states[:n].tolist()} for n in (0, 2)])
+    status, store = made(tmp_path, "r.jsonl", f"trace_id=id,{mapped}")
+    assert (status, list(store.ids)) == (0, ["r0", "r2"])
+    name = mapped.partition(":")[0].partition("=")[0]
+    assert [len(trace[name]) for trace in store] == [0, 2]
+    assert np.array_equal(store["r2"][name].reshape(2, D), states)
