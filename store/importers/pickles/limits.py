@@ -39,7 +39,7 @@ class CheckedReader:
 
     `size` is the most that the file can hold once it is unpacked, `n_stored` its bytes on the disk,
     where they are compressed. A pickle has `max_opcodes` at most: compressed ones multiply, and
-    each takes some memory.
+    each takes some memory; `takes_memory` says that this allows no more of them.
     """
 
     def __init__(
@@ -50,7 +50,9 @@ class CheckedReader:
         self.max_bytes = max_bytes
         self.n_read = 0
         by_size = OPCODES_PER_BYTE * (size if n_stored is None else n_stored)
-        self.max_opcodes = MAX_OPCODES + min(by_size, max_bytes // OPCODE_BYTES)
+        by_memory = max_bytes // OPCODE_BYTES
+        self.max_opcodes = MAX_OPCODES + min(by_size, by_memory)
+        self.takes_memory = by_memory < by_size
 
     def read(self, n: int) -> bytes:
         """Return the next `n` bytes, fewer at the end of a compressed file."""

@@ -113,8 +113,9 @@ class Unpickler(pickle._Unpickler):
                 dispatch[read(1)[0]](self)
         except library._Stop as end:
             return end.value
-        found = f"more than {self._reader.max_opcodes} opcodes from a file of that size"
-        raise too_much(found, self._reader.max_bytes)
+        reader = self._reader
+        found = f"more than {reader.max_opcodes} opcodes from a file of that size"
+        raise too_much(found, reader.max_bytes) if reader.takes_memory else refused(found)
 
     def _parts(self, value: Any) -> Iterable[Any] | None:
         """What a value holds; None of one that holds no others. Functions are refused."""
