@@ -48,6 +48,15 @@ class Backup(NamedTuple):
         """Where the file is, also where the store's path is a link."""
         return store.path.resolve().with_name(self.file)
 
+    def is_of(self, store: TraceStore) -> bool:
+        """Whether the file is of this store; subsets of earlier versions name that of the whole."""
+        return _mark(store) in self.file
+
+
+def _mark(store: TraceStore) -> str:
+    """The part of the names of a store's backups that no other store has, whatever its path."""
+    return f".labels-{store.uuid[:8]}-"
+
 
 def write_backup(
     store: TraceStore, trace_ids: Sequence[str], labels: Labels, files: Files
@@ -61,7 +70,7 @@ def write_backup(
         writer.writerow([trace_id, cell, int(label)])
     content = text.getvalue().encode()
     backup = Backup(
-        f"{store.path.resolve().name}.labels-{store.uuid[:8]}-{store.generation}.csv",
+        f"{store.path.resolve().name}{_mark(store)}{store.generation}.csv",
         hashlib.sha256(content).hexdigest(),
         {key: value for key, value in store.provenance.items() if key in LABEL_KEYS},
     )

@@ -321,7 +321,7 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     except SchemaError:  # nothing was committed
         _remove(writer, path)
         raise
-    if plan.undone is not None:
+    if plan.undone is not None and plan.undone.is_of(store):
         _remove(writer, plan.undone.path(store))
     return path
 

@@ -456,6 +456,17 @@ def test_a_merged_store_has_one_scale(tmp_path, path):
     assert state(merged)[1][:4] == [1, 1, 1, 1]
 
 
+def test_a_subset_that_has_the_record_of_the_whole_leaves_it_its_file(path, label, monkeypatch):
+    """As earlier versions made them."""
+    label(CHANGE)
+    monkeypatch.setattr("store.transform.subset.LABELS_BEFORE", None)
+    few = path.with_name("few.zarr")
+    assert main(["subset", str(few), str(path), "--where", "question_id == 'q0'"]) == 0
+    undo_labels(few)
+    undo_labels(path)
+    assert state(path) == BEFORE
+
+
 def backup_of(path):
     """The one file that keeps the earlier labels of a store."""
     uuid = TraceStore.open(path).uuid
