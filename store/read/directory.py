@@ -1,6 +1,7 @@
 """The directory that a store was opened from, told apart from another one at the same path."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
+from urllib.parse import unquote
 
 from store.errors import CorruptError, NotFoundError, SchemaError
 from store.format.manifest import GROUP_FILE, read_manifest
@@ -23,14 +25,19 @@ __all__ = [
 
 PARTIAL = ".partial"  # behind the name of a store that is being built
 
+_FILE_SCHEME = re.compile(r"file:(//(localhost)?)?(?=/)", re.IGNORECASE)
+
 
 def local_path(path: object) -> Path:
-    """A path as a user gives it: `~` is expanded."""
+    """A path as a user gives it: `~` is expanded, of a file:// address the path is taken."""
     if not isinstance(path, str | Path):
         expected = "expected the path or the address of one store"
         raise TypeError(f"{expected}, found {type(path).__name__} {path!r:.100}")
+    text = str(path)
+    scheme = _FILE_SCHEME.match(text)
+    text = unquote(text[scheme.end() :]) if scheme else text
     # unlike Path.expanduser, and like a shell, this leaves the name of an unknown user unchanged
-    return Path(os.path.expanduser(path))  # noqa: PTH111
+    return Path(os.path.expanduser(text))  # noqa: PTH111
 
 
 def paths_below(root: Path) -> Iterator[Path]:

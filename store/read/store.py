@@ -148,8 +148,8 @@ class TraceStore(Tabular):
         Parameters
         ----------
         path
-            Directory of the store (`~` is expanded), or its address (s3://, gs://, az://,
-            https://), of which a cache is read.
+            Directory of the store (`~` is expanded, file:// taken away), or its address (s3://,
+            gs://, az://, https://), of which a cache is read.
         cache_bytes
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
             MiB. Raw columns need none, the kernel keeps their pages. Of an address: what all

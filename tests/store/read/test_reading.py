@@ -158,12 +158,17 @@ def test_several_paths_are_no_store(kind):
             use(kind(["a.zarr"]))
 
 
+@pytest.mark.parametrize(
+    "form", ["~/a b.zarr", "file://{}/a%20b.zarr", "FILE://localhost{}/a b.zarr"]
+)
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_path_may_have_a_tilde(tmp_path, monkeypatch, kind):
+def test_a_path_may_have_a_tilde_or_be_a_file_address(tmp_path, monkeypatch, form, kind):
     """In the library as in the commands, to write as to read."""
+    if kind is Path and "localhost" in form:
+        form = "file:{}/a b.zarr"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    given = kind("~/a b.zarr")
+    given = kind(form.format(tmp_path))
     with StoreWriter.create(given, Schema({"label": Column("int8")})) as writer:
         writer.append("a", {"label": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["a b.zarr"]
@@ -175,7 +180,7 @@ def test_a_path_may_have_a_tilde(tmp_path, monkeypatch, kind):
     assert main(["info", str(given)]) == 0
 
 
-@pytest.mark.parametrize("address", ["ftp://host/a.zarr", "s3a://bucket/a.zarr", "file:///a.zarr"])
+@pytest.mark.parametrize("address", ["ftp://host/a.zarr", "s3a://bucket/a.zarr"])
 def test_an_address_of_another_kind_is_refused_as_one(address):
     for use in (TraceStore.open, StoreWriter.open):
         with pytest.raises(
