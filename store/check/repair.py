@@ -111,6 +111,9 @@ class Plan:
             damaged = count(len(self.restored), "damaged file")
             yield f"  {damaged} to take from other stores, the first is {first}"
             yield "  the rest is verified and planned again then"
+            if left := self._left():
+                files = count(len(left), "file")
+                yield f"  {files} none of them has whole: traces may be dropped then, or kept as is"
             return
         for kind, (noun, remedy) in REMEDIES.items():
             files = self.files(kind)
@@ -128,6 +131,15 @@ class Plan:
             yield f"    {n_rows:,} of them because of column {name!r} ({option})"
         for name in self.columns:
             yield f"  column {name!r} to drop"
+
+    def _left(self) -> set[str]:
+        """Files of columns that stay, whose bytes are not known to be right, and are not taken."""
+        left = set()
+        for problem in self.report.problems:
+            is_of_bytes = problem.kind in ("damaged", "unverifiable")
+            if is_of_bytes and problem.column not in self.columns:
+                left.add(problem.file)
+        return left - self.restored.keys()
 
     def files(self, kind: str) -> set[str]:
         """Files that have problems, or are orphans, of one kind."""

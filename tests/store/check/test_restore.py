@@ -153,6 +153,11 @@ def test_rows_are_dropped_by_restored_offsets(path, capsys):
     backup = shutil.copytree(path, path.with_name("b.zarr"))
     first, last = verify_store(backup).problems[0].rows
     flip(path / "_offsets/tokens/c/0", 8 * first + 8)
+    left = "1 file none of them has whole: traces may be dropped"
+    assert main(["repair", str(path), "--from", str(backup)]) == 1
+    assert left in capsys.readouterr().out
+    assert main(["repair", str(path), "--from", str(backup), "--drop-columns", "tokens"]) == 1
+    assert left not in capsys.readouterr().out
     assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
     out = capsys.readouterr().out
     assert f"{last - first + 1} of 17 traces to drop" in out.split("planned again")[1]
