@@ -55,7 +55,7 @@ class Option:
 
 
 def argument(
-    text: str, metavar: str, kind: Callable[[str], Any] | None = None, **settings: Any
+    text: str, metavar: str, kind: Callable[[str], Any] | None = None, **settings: object
 ) -> Any:
     """An argument that is known by its place; `text` explains it, `kind` makes its value."""
     return Option({"metavar": metavar, "type": kind, "help": text, **settings}, name=None)
@@ -65,12 +65,12 @@ def option(
     text: str,
     metavar: str | None = None,
     kind: Callable[[str], Any] | None = None,
-    default: Any = None,
+    default: object = None,
     *,
     name: str = "",
     either: str = "",
     required: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> Any:
     """An option with a value; its help says a default that is a number or a word."""
     if isinstance(default, float | int | str) and "(default" not in text:
@@ -79,7 +79,7 @@ def option(
     return Option(settings, name, either, required)
 
 
-def flag(text: str, *, name: str = "", either: str = "", **settings: Any) -> Any:
+def flag(text: str, *, name: str = "", either: str = "", **settings: object) -> Any:
     """An option without a value: true where it is given."""
     return Option({"action": "store_true", "help": text, **settings}, name, either)
 

@@ -85,7 +85,7 @@ class OpenHalDetSource(FileSource):
             row["context"] = question.get("context", "")
         return own_id, row | self.fields.row(question.get("fields", {}))
 
-    def _states(self, group: Any) -> Row:
+    def _states(self, group: object) -> Row:
         """The columns of the saved tokens; a step has the id and text of the token that it made."""
         tokens = _inner(group, TOKENS)
         steps = [_inner(tokens, name) for name in sorted(tokens, key=_number)]

@@ -276,7 +276,7 @@ class FileSource(Source):
             self.report.count_row(row)
             yield trace_id, row
 
-    def _numbered(self, item: Given, record: Any, i: int) -> tuple[str, Row] | None:
+    def _numbered(self, item: Given, record: object, i: int) -> tuple[str, Row] | None:
         """Return the id and the row of a record; raises what is wrong with it."""
         made = self._row(item, record, i)
         if made is None:

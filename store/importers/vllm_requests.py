@@ -120,7 +120,7 @@ def _flatten(record: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _name_of(request: Mapping[str, Any], number: int) -> str:
+def _name_of(request: Mapping[str, object], number: int) -> str:
     where = find_first(request, PATHS)
     if isinstance(where, str) and where:
         return PurePath(where).name.removesuffix(SAFETENSORS)
@@ -140,12 +140,12 @@ def columns_of(requests: Requests) -> set[str]:
     }
 
 
-def fields_of(request: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(request: Mapping[str, object]) -> dict[str, Any]:
     """Return what else a request knows."""
     return {name: value for name, value in request.items() if name not in NOT_FIELDS}
 
 
-def row_of(request: Mapping[str, Any], columns: set[str], tokens: np.ndarray) -> Row:
+def row_of(request: Mapping[str, object], columns: set[str], tokens: np.ndarray) -> Row:
     """Return what a request says of its trace; raises what is wrong with it."""
     row: Row = {}
     for column in ("question", "answer", "context"):

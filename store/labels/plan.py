@@ -191,7 +191,7 @@ def _check_scale(store: TraceStore, table: ScoreTable, kept: NDArray[np.float64]
         )
 
 
-def _thresholds(provenance: Mapping[str, Any]) -> set[float]:
+def _thresholds(provenance: Mapping[str, object]) -> set[float]:
     """The thresholds of a store's scores: several of a merged store's, where its parts differ."""
     found = (record.get(THRESHOLD_KEY) for record in records_of(provenance))
     return {threshold for threshold in found if isinstance(threshold, int | float)}
@@ -218,7 +218,7 @@ def _new_provenance(
     return new
 
 
-def _rule_before(old: Mapping[str, Any]) -> str:
+def _rule_before(old: Mapping[str, object]) -> str:
     """The rule of labels that stay; if any of them came with the answers, that."""
     keys = (RULE_KEY, RULE_BEFORE_KEY)
     rules = [str(record[key]) for record in records_of(old) for key in keys if key in record]

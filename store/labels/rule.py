@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,7 +72,7 @@ def check_agreement(given: Iterable[tuple[str, object, object]], threshold: floa
         )
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     """One number, however it is wrapped; NaN for anything else."""
     array = np.asarray(math.nan if value is None else value).reshape(-1)
     return float(array[0]) if len(array) == 1 and array.dtype.kind in "biuf" else math.nan

@@ -58,7 +58,7 @@ class Metadata(KVConnectorMetadata):
 class TraceStoreConnector(ExampleHiddenStatesConnector):
     """Records each answered request as a trace; of `kv_connector_extra_config` see `Settings`."""
 
-    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+    def __init__(self, vllm_config: object, role: KVConnectorRole, kv_cache_config: object) -> None:
         if not vllm.__version__.startswith(tuple(f"{version}." for version in VERSIONS)):
             raise VersionError(
                 f"vLLM: expected version {' or '.join(VERSIONS)}, found {vllm.__version__}; "
@@ -85,7 +85,7 @@ class TraceStoreConnector(ExampleHiddenStatesConnector):
         )
         return True, None
 
-    def build_connector_meta(self, scheduler_output: Any) -> Metadata:
+    def build_connector_meta(self, scheduler_output: object) -> Metadata:
         """Hand over what has ended since the last step."""
         ended, self._ended = self._ended, []
         return Metadata(ended)

@@ -49,14 +49,14 @@ class Fields:
     cut: Collection[str] = ()  # fields of which long texts are cut
     mended: Collection[str] = ()  # those with a part that becomes ?
 
-    def row(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def row(self, record: Mapping[str, object]) -> dict[str, Any]:
         """The value of each column; raises SchemaError for one that its column cannot hold."""
         return {
             column: self._value(record.get(name), name, self.columns[column])
             for column, name in self.names.items()
         }
 
-    def _value(self, value: Any, name: str, column: Column) -> Any:
+    def _value(self, value: object, name: str, column: Column) -> Any:
         value = plain_value(value)
         if column.is_text:
             text = _mend(as_text(value))
@@ -105,7 +105,7 @@ class _Seen:
     is_long: bool = False
     is_broken: bool = False
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         self.n += 1
         self.kinds.add(_kind(value))
         self.is_there = self.is_there or _is_there(value)
@@ -116,7 +116,7 @@ class _Seen:
 
 
 def find_fields(
-    records: Iterable[Mapping[str, Any]], wanted: Sequence[str] | None = None
+    records: Iterable[Mapping[str, object]], wanted: Sequence[str] | None = None
 ) -> Fields:
     """The fields of records, and the columns that they become.
 
@@ -204,13 +204,13 @@ def _check_name(name: str, column: str, names: Mapping[str, str]) -> None:
         )
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> Any:
     """A value as JSON has it, of NumPy's numbers and texts too; None for an empty text."""
     value = _json_value(value)
     return None if isinstance(value, str) and not value else value
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> Any:
     """A value that JSON has; those in a list or an object stay as they are."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
@@ -223,18 +223,18 @@ def _json_value(value: Any) -> Any:
     return str(value)  # a date
 
 
-def _is_there(value: Any) -> bool:
+def _is_there(value: object) -> bool:
     return value is not None and value != []
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether a value is a number, a boolean, a text, or a list of these."""
     if isinstance(value, list):
         return not any(isinstance(one, list | Mapping) for one in value)
     return not isinstance(value, Mapping)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """The type of a column that holds this value alone; "" for none."""
     if value is None:
         return ""
@@ -253,12 +253,12 @@ def _dtype(kinds: Collection[str], is_missing: bool) -> str:
     return "float64" if filled <= {"int64", "float64"} else "utf8"
 
 
-def _fits(value: Any, dtype: str) -> bool:
+def _fits(value: object, dtype: str) -> bool:
     kind = _kind(value)
     return kind == dtype or (dtype == "float64" and kind in ("bool", "int64"))
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A text as it is, anything else as JSON; none is empty."""
     value = plain_value(value)
     if value is None:

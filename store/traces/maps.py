@@ -32,7 +32,7 @@ class Map(NamedTuple):
     variance: tuple[float, ...] = ()
 
 
-def find_maps(schema: Schema, provenance: Mapping[str, Any]) -> dict[str, Map]:
+def find_maps(schema: Schema, provenance: Mapping[str, object]) -> dict[str, Map]:
     """The columns of a store that can be drawn as a map, those of `store project` first."""
     recorded = recorded_projections(provenance)
     fitting = [name for name, column in schema.columns.items() if _has_points(column)]
@@ -56,7 +56,7 @@ def _is_of_points(column: Column) -> bool:
     return column.axis_names == (DIMENSIONS,) or column.item_shape[0] <= MAX_DIMENSIONS
 
 
-def _describe(name: str, made: Mapping[str, Any]) -> Map:
+def _describe(name: str, made: Mapping[str, object]) -> Map:
     """What a provenance says; what has another form than `store project` writes is left out."""
     column, layer, method = made.get("column"), made.get("layer"), made.get("method")
     shares = made.get("explained_variance") if method == "pca" else None
@@ -71,13 +71,13 @@ def _describe(name: str, made: Mapping[str, Any]) -> Map:
     )
 
 
-def recorded_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def recorded_projections(provenance: Mapping[str, object]) -> dict[str, dict[str, Any]]:
     """The projections that a provenance names, and those of the stores that it was merged from."""
     parts = [*records_of(provenance), provenance]
     return {name: made for part in parts for name, made in own_projections(part).items()}
 
 
-def own_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def own_projections(provenance: Mapping[str, object]) -> dict[str, dict[str, Any]]:
     """The same without merges; what is of another form is not ours."""
     recorded = provenance.get(PROJECTIONS_KEY)
     if not isinstance(recorded, dict):

@@ -130,7 +130,7 @@ def _escape_formulas(block: Block) -> Block:
     return {name: [_escape_formula(cell) for cell in cells] for name, cells in block.items()}
 
 
-def _escape_formula(cell: Any) -> Any:
+def _escape_formula(cell: object) -> Any:
     """A text that begins as a formula after an apostrophe, anything else unchanged."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 

@@ -136,7 +136,7 @@ class FlatSource:
             self._buckets.remove()
 
     def _block_of(
-        self, rows: np.ndarray, positions: np.ndarray, values: Mapping[str, Any]
+        self, rows: np.ndarray, positions: np.ndarray, values: Mapping[str, object]
     ) -> tuple[list[str], Columns]:
         select = {name: part for name, part in self.select.items() if name in self._of_traces}
         repeated = dict(self.store.read_arrays(rows, [TRACE_ID, *self._of_traces], select).columns)
@@ -158,7 +158,7 @@ class Buckets:
     def _file(self, bucket: int, name: str) -> Path:
         return self._working / f"bucket-{bucket}-{name}"
 
-    def put(self, positions: np.ndarray, columns: Mapping[str, Any], start: int) -> None:
+    def put(self, positions: np.ndarray, columns: Mapping[str, object], start: int) -> None:
         """Put tokens of these places, int64 `(n,)`, behind those before; none of buckets that end
         before `start`."""
         buckets = positions // self.size

@@ -67,7 +67,7 @@ def rows_where(store: TraceStore, rows: Sequence[int], filter: str) -> list[int]
     return chosen[is_meant[chosen]].tolist()
 
 
-def subset_provenance(store: TraceStore, chosen: Mapping[str, Any]) -> dict[str, Any]:
+def subset_provenance(store: TraceStore, chosen: Mapping[str, object]) -> dict[str, Any]:
     """The provenance of a subset: that of the store, and which rows of it were chosen.
 
     The labels that `label --undo` would bring back are those of the store alone.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from starlette.convertors import Convertor
@@ -136,7 +135,7 @@ class Asked:
         return raw_response(values, headers | {"ETag": etag})
 
 
-def json_response(content: Any, status: int = 200) -> Response:
+def json_response(content: object, status: int = 200) -> Response:
     body = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # texts of a store may have halves of surrogate pairs, which UTF-8 does not
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")

@@ -68,7 +68,7 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
     }
 
 
-def label_names(provenance: Mapping[str, Any]) -> dict[str, str]:
+def label_names(provenance: Mapping[str, object]) -> dict[str, str]:
     """What the labels 0 and 1 mean, as the store says it, else as every trace's labels do.
 
     Stores that were merged have to say the same.
@@ -86,7 +86,7 @@ def label_counts(table: Table, rows: np.ndarray | slice = slice(None)) -> list[i
     return [int(np.count_nonzero(labels == label)) for label in (0, 1)]
 
 
-def model_names(provenance: Mapping[str, Any]) -> list[str]:
+def model_names(provenance: Mapping[str, object]) -> list[str]:
     """The models that made the traces, each once, as far as a name is recorded."""
     recorded = (record.get("model") for record in records_of(provenance))
     return list(dict.fromkeys(name.partition(",")[0] for name in recorded if isinstance(name, str)))

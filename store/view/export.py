@@ -171,7 +171,7 @@ def ranks_of(table: Table, name: str, rows: np.ndarray) -> list[int | None]:
 
 
 def described(
-    table: Table, name: str, runs: Sequence[Mapping[str, Any]], rows: np.ndarray
+    table: Table, name: str, runs: Sequence[Mapping[str, object]], rows: np.ndarray
 ) -> dict[str, Any]:
     """What the page needs to know of the store; not where it lies."""
     found = describe(table, Path(name)) | {

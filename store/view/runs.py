@@ -112,7 +112,7 @@ def read_run(directory: Path, name: str) -> Run:
     return Run(name, scored.ids, scores, results, directory, written, fault)
 
 
-def _find_fault(path: Path, scored: Scored, results: Any) -> str | None:
+def _find_fault(path: Path, scored: Scored, results: object) -> str | None:
     """How a file of scores differs from what the results say of it, as one that was cut does."""
     is_test = scored.splits == "test"
     labels = (scored.labels == "1")[is_test]
@@ -231,18 +231,18 @@ def read_results(directory: Path) -> Any:
         raise FormatError(f"{path}: expected JSON, found: {error}") from error
 
 
-def _methods(results: Any) -> dict[str, Any]:
+def _methods(results: object) -> dict[str, Any]:
     """What results say of each method, by its name."""
     return {name: entry for group in GROUPS for name, entry in _part(results, group).items()}
 
 
-def _finite(value: Any) -> float | None:
+def _finite(value: object) -> float | None:
     if not isinstance(value, float):  # a whole number may be larger than any float
         return float(value) if value in (0, 1) else None
     return value if math.isfinite(value) else None
 
 
-def _part(content: Any, key: str, kind: type[Any] = dict) -> Any:
+def _part(content: object, key: str, kind: type[Any] = dict) -> Any:
     """An object, or a list, within an object; an empty one where there is none."""
     part = content.get(key) if isinstance(content, dict) else None
     return part if isinstance(part, kind) else kind()

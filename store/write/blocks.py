@@ -115,7 +115,7 @@ def _join_texts(texts: Sequence[str], where: str) -> tuple[np.ndarray, np.ndarra
     return np.frombuffer(b"".join(encoded), np.uint8), lengths
 
 
-def _lengths(offsets: Any, n_items: int, where: str) -> np.ndarray:
+def _lengths(offsets: object, n_items: int, where: str) -> np.ndarray:
     """The length of each row; raises SchemaError unless offsets go from 0 to the end."""
     array = np.asarray(offsets)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from store.cli import arguments
 from store.cli.arguments import Version, attach_values, expand, program
@@ -78,7 +78,7 @@ class Arguments:
 class Parser(arguments.Parser):
     """Arguments of a command, none of them shortened; a mistake is a ConfigError."""
 
-    def __init__(self, command: str = "", **options: Any) -> None:
+    def __init__(self, command: str = "", **options: object) -> None:
         super().__init__(f"{program('train')} {command}".strip(), allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -188,7 +188,7 @@ def as_batch(traces: object, known: Known) -> Batch:
     return Batch(torch.arange(next(iter(counts.values()))), columns)
 
 
-def as_column(name: str, values: Any, known: TraceColumn | None) -> ColumnValues:
+def as_column(name: str, values: object, known: TraceColumn | None) -> ColumnValues:
     """Texts, an array of all traces, or one of each."""
     if isinstance(values, Ragged):
         return Ragged(as_array(name, values.values), as_array(name, values.offsets))
@@ -211,7 +211,7 @@ def as_column(name: str, values: Any, known: TraceColumn | None) -> ColumnValues
     return torch.stack(parts)
 
 
-def as_array(name: str, values: Any, n_axes: int = 1) -> Tensor:
+def as_array(name: str, values: object, n_axes: int = 1) -> Tensor:
     """Numbers as a tensor of at least so many axes, in memory."""
     try:
         if isinstance(values, np.ndarray):

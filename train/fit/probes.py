@@ -87,7 +87,7 @@ def score_probe(name: str, probe: AnyProbe, data: TrainingData) -> tuple[Scored,
 
 
 def predict_probe(
-    name: str, fitted: AnyFitted, features: Any, data: TrainingData, split: str
+    name: str, fitted: AnyFitted, features: object, data: TrainingData, split: str
 ) -> Scores:
     """Probability of hallucination (n_split,); raises DataError unless all are finite numbers."""
     with np.errstate(over="ignore", invalid="ignore"):  # reported below, by trace
@@ -157,7 +157,7 @@ def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
 
 
 def read_features(
-    name: str, probe: AnyProbe, data: TrainingData, split: str, train: Any = None
+    name: str, probe: AnyProbe, data: TrainingData, split: str, train: object = None
 ) -> Any:
     """What a probe is fitted on or scores, of the rows of a split.
 

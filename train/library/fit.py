@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from lightning_fabric import Fabric
 
@@ -91,7 +90,7 @@ def fit_detectors(
     progress: bool = False,
     resume: bool = False,
     overwrite: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> FittedRun:
     """Train and test detectors on a store, beside the baselines and controls.
 

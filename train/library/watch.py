@@ -180,7 +180,7 @@ class Watch:
         return self._scores_of(spoken, rows)
 
     def _generate(
-        self, inputs: Tensor | None = None, generation_config: Any = None, **options: Any
+        self, inputs: Tensor | None = None, generation_config: object = None, **options: object
     ) -> Any:
         """The model's `generate`; then what it said is scored."""
         if not self._speaks.acquire(blocking=False):
@@ -190,7 +190,7 @@ class Watch:
         finally:
             self._speaks.release()
 
-    def _watched(self, inputs: Tensor | None, config: Any, options: dict[str, Any]) -> Any:
+    def _watched(self, inputs: Tensor | None, config: object, options: dict[str, Any]) -> Any:
         settings = settings_of(self.model, config, options)
         ids, mask = read_inputs(inputs, settings)
         ends, pads = ends_of(settings)
@@ -262,7 +262,7 @@ class Watch:
             self.rows = rows
         return scores
 
-    def _whole(self, name: str, value: Any) -> Any:
+    def _whole(self, name: str, value: object) -> Any:
         """A value of a column, with all layers of the run."""
         if name not in self.layers:
             return value
@@ -339,7 +339,7 @@ def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Ten
     return ids, there
 
 
-def ends_of(settings: Mapping[str, Any]) -> tuple[set[int], set[int]]:
+def ends_of(settings: Mapping[str, object]) -> tuple[set[int], set[int]]:
     """The ids that end an answer, and those that only fill one up."""
     ends = ids_of(settings.get("eos_token_id"))
     return ends, ids_of(settings.get("pad_token_id")) - ends

@@ -91,7 +91,7 @@ class Keep:
         self._say(f"{self.keeping.store}: {kept} kept, {found['lost']:,} lost")
 
     def consider(
-        self, asked: Asked, row: Mapping[str, Any], scores: Mapping[str, float], finish: str
+        self, asked: Asked, row: Mapping[str, object], scores: Mapping[str, float], finish: str
     ) -> bool:
         """Keep an answer, or do not: whether it is kept."""
         above = self.keeping.above

@@ -122,7 +122,7 @@ def check_model(asked: str, served: str) -> None:
         raise Refused(404, text, "model", "model_not_found")
 
 
-def number(body: Mapping[str, Any], name: str, kind: Any, least: float, most: int) -> Any:
+def number(body: Mapping[str, object], name: str, kind: object, least: float, most: int) -> Any:
     """A number of a request; None where it is not there."""
     value = typed(body, name, kind)
     if value is not None and not least <= value <= most:
@@ -140,7 +140,7 @@ def typed(body: Mapping[str, Any], name: str, kind: Any, *, needed: bool = False
     return value
 
 
-def read_prompt(body: Mapping[str, Any], kind: Kind) -> str | list[Message]:
+def read_prompt(body: Mapping[str, object], kind: Kind) -> str | list[Message]:
     """The text or the turns that are answered; refused are both, of which one would be ignored."""
     is_chat = body.get("messages") is not None
     if is_chat and body.get("prompt") is not None:
@@ -150,7 +150,7 @@ def read_prompt(body: Mapping[str, Any], kind: Kind) -> str | list[Message]:
     return typed(body, "prompt", str, needed=True)
 
 
-def read_messages(body: Mapping[str, Any]) -> list[Message]:
+def read_messages(body: Mapping[str, object]) -> list[Message]:
     """The turns of a chat; parts of a message are joined."""
     messages = typed(body, "messages", list, needed=True)
     if not messages or not all(isinstance(one, dict) for one in messages):
@@ -160,7 +160,7 @@ def read_messages(body: Mapping[str, Any]) -> list[Message]:
     ]
 
 
-def text_of(message: Mapping[str, Any]) -> str:
+def text_of(message: Mapping[str, object]) -> str:
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not all(

@@ -208,7 +208,7 @@ def _tensor_entries(text: bytes) -> dict[str, Any]:
     return header
 
 
-def _tensor_layout(name: str, entry: Any, first: int) -> _Layout:
+def _tensor_layout(name: str, entry: object, first: int) -> _Layout:
     """Return how a tensor lies in a file whose data begin at `first`; its entry agrees with it."""
     where = f"{name!r:.80}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:

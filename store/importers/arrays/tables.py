@@ -51,7 +51,7 @@ def _flat(record: Record, before: str, depth: int) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _joined(value: Any) -> Any:
+def _joined(value: object) -> Any:
     """Join a list of a block of states and single ones; anything else is as it is."""
     if not isinstance(value, list) or len(value) < 2 or _depth(value[0]) != 2:
         return value
@@ -60,7 +60,7 @@ def _joined(value: Any) -> Any:
     return [row for one in value for row in (one if _depth(one) == 2 else [one])]
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     """Return how many lists are in each other at the beginning of a value."""
     depth = 0
     while isinstance(value, list) and value:

@@ -175,7 +175,13 @@ def _rebuild_tensor(
 
 
 def _rebuild_untyped(
-    storage: object, offset: Any, size: Any, stride: Any, grad: object, hooks: object, kind: object
+    storage: object,
+    offset: object,
+    size: object,
+    stride: object,
+    grad: object,
+    hooks: object,
+    kind: object,
 ) -> np.ndarray:
     """Return a view of a storage of bytes, as torch saves unsigned integers of several bytes."""
     if type(storage) is not Storage or type(kind) is not StorageKind:

@@ -97,7 +97,7 @@ def check_sizes(sizes: Any) -> None:
 
 
 def check_tree(
-    root: Any, parts_of: Callable[[Any], Iterable[Any] | None], n_bytes: int, max_bytes: int
+    root: object, parts_of: Callable[[Any], Iterable[Any] | None], n_bytes: int, max_bytes: int
 ) -> None:
     """Refuse a value that is nested too deep, in itself, or shown too often by references.
 

@@ -118,7 +118,7 @@ class Client:
             return await self._get_ranges(self._store, key, starts, ends)
 
     async def _get_ranges(
-        self, store: Any, key: str, starts: Sequence[int], ends: Sequence[int]
+        self, store: object, key: str, starts: Sequence[int], ends: Sequence[int]
     ) -> list[memoryview]:
         given = {"starts": starts, "ends": ends, "coalesce": 0}
         found = await self._obs.get_ranges_async(store, key, **given)

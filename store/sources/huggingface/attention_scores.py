@@ -153,7 +153,7 @@ class IcrColumn:
     def _take_maps(self, number: int, maps: Tensor) -> None:
         self._take(number, "attended", most_attended(maps))
 
-    def _take(self, number: int, name: str, part: Any) -> None:
+    def _take(self, number: int, name: str, part: object) -> None:
         self._parts[number][name] = part
         if len(self._parts[number]) == 3:
             self._scores[:, :, number] = icr_scores(**self._parts.pop(number)).cpu()

@@ -278,7 +278,7 @@ def _answer_rows(
 
 
 def _generate(
-    model: PreTrainedModel, prompts: Sequence[list[int]], ends: set[int], **settings: Any
+    model: PreTrainedModel, prompts: Sequence[list[int]], ends: set[int], **settings: object
 ) -> Any:
     """What `generate` gives for a batch of prompts."""
     filler = min(end_ids(model), default=0)  # masked before a prompt, cut off after an answer
@@ -290,7 +290,7 @@ def _generate(
 
 
 def next_logits(
-    model: PreTrainedModel, prompts: Sequence[list[int]], n: int = 1, **settings: Any
+    model: PreTrainedModel, prompts: Sequence[list[int]], n: int = 1, **settings: object
 ) -> Tensor:
     """The logits (B, n, V) of the tokens behind a batch of prompts, which are drawn greedily."""
     found = _generate(

@@ -187,7 +187,7 @@ def _check_maps(model: PreTrainedModel, maps: Any) -> None:
             )
 
 
-def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
+def run_watched(model: PreTrainedModel, takes: Takes, **inputs: object) -> Any:
     """Run a model, and hand over its states and maps as they come; none of these maps is kept.
 
     Returns what the model returns. Its states and maps are of no use. Raises SchemaError: a layer
@@ -241,7 +241,7 @@ def _watch(takes: Mapping[Place, Callable[[Tensor], Tensor | None]]) -> Iterator
     missed = set(takes)
     calls: Counter[nn.Module] = Counter()
 
-    def hand_over(module: nn.Module, _: object, output: Any) -> Any:
+    def hand_over(module: nn.Module, _: object, output: object) -> Any:
         call = calls[module]
         calls[module] += 1
         for position, tensor in _tensors(output):

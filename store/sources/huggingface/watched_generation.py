@@ -253,7 +253,7 @@ def watch_passes(passes: Passes) -> Iterator[None]:
     is_own = "forward" in vars(model)
 
     @wraps(own)  # generate reads its parameters
-    def forward(**inputs: Any) -> Any:
+    def forward(**inputs: object) -> Any:
         model.forward = own
         try:
             return passes.run(inputs)

@@ -320,7 +320,7 @@ def _answers_of(answers: Any) -> list[str]:
     return list(answers["input_text"]) if isinstance(answers, Mapping) else [*map(_turn, answers)]
 
 
-def _turn(one: Any) -> str:
+def _turn(one: object) -> str:
     return str(one["input_text"] if isinstance(one, Mapping) else one).strip()
 
 
