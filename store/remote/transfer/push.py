@@ -6,6 +6,7 @@ goes on, and one that meets another's objects stops. The local store is locked m
 stay what they are.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,7 +96,6 @@ def push_store(
             check_conditions(objects)
         with _planned(store, remote, objects) as change:
             present = objects.list()
-            check_present(objects, remote)  # after them: what is replaced is not of a later state
             others = [] if remote else _find_others(objects, present, change.new, restart)
             if with_card:
                 change.grown += _card(store, objects, present)
@@ -104,6 +104,12 @@ def push_store(
             pushed.n_bytes = sum(upload.n_bytes for upload in uploads)
             if dry_run:
                 return pushed
+            state = _state(store, remote, change)
+            if restart:
+                objects.delete(state.key)
+            Uploader(objects, {}).upload([state])
+            present = objects.list()
+            check_present(objects, remote)  # after them: what is replaced is not of a later state
             uploader = Uploader(objects, present, restart, progress=progress, total=pushed.n_bytes)
             pushed.n_present = uploader.upload(change.new)
             uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
@@ -113,7 +119,20 @@ def push_store(
             record = PushRecord(source, change.pushed, change.in_bucket)
             commit(objects, change.manifest, remote, record)
             _describe(objects, present, change)
+            with suppress(StoreError):  # it is in nobody's way: the next push has another
+                objects.delete(state.key)
     return pushed
+
+
+def _state(store: TraceStore, remote: Remote | None, change: Change) -> Upload:
+    """An object that says what is pushed, on top of which state: there is one of each.
+
+    So what grows is replaced by one writer alone, also where another has the same rows but for
+    where one ends and the next begins: their new objects are the same.
+    """
+    generation = remote.manifest.generation if remote else 0
+    text = json.dumps([store.manifest.checksum, change.pushed])
+    return Upload(f"{WORKING_DIR}/push-{generation}.json", text.encode())
 
 
 def _difference(store: TraceStore, remote: Remote | None, objects: Objects) -> Moved:

@@ -24,7 +24,7 @@ from store.check.verify import verify_store
 from store.format.contents import WORKING_DIR, could_be_ours
 from store.format.manifest import read_manifest
 from store.remote.transfer.card import CARD
-from store.remote.transfer.commit import read_remote
+from store.remote.transfer.commit import commit, read_remote
 
 
 def slow(value):
@@ -289,9 +289,35 @@ def test_other_programs_see_what_is_committed_although_another_push_was_stopped(
     with pytest.raises(StoreError, match="refusal"):
         push(path, objects)
     bucket.proxy.faults = lambda *_: None
-    push(other, objects)
+    with pytest.raises(LockedError, match="with --restart"):
+        push(other, objects)
+    push(other, objects, restart=True)
     now = as_files(objects, tmp_path / "now")
     assert {problem.kind for problem in verify_store(now).problems} == {"leftover"}
+
+
+def test_rows_that_differ_in_where_they_end_are_of_one_push(bucket, objects, tmp_path):
+    """All new objects of two such pushes are the same, and only what grows differs."""
+    schema = Schema({"tokens": Column("int32", axis="tokens")})
+    one = write_store(tmp_path / "one.zarr", schema, [("a", {"tokens": np.ones(3, np.int32)})])
+    push(one, objects)
+    other = shutil.copytree(one, tmp_path / "other.zarr")
+    for path, lengths in ((one, (1, 0)), (other, (0, 1))):
+        with StoreWriter.open(path) as writer:
+            for name, length in zip("bc", lengths, strict=True):
+                writer.append(name, {"tokens": np.ones(length, np.int32)})
+
+    def meet(*_):
+        patch.undo()
+        with pytest.raises(LockedError, match="another push is at work"):
+            push(other, bucket.open())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("store.remote.transfer.push.commit", lambda *args: (meet(), commit(*args)))
+        push(one, objects)
+    pull(objects, tmp_path / "copy.zarr")
+    found = TraceStore.open(tmp_path / "copy.zarr").read([1, 2])["tokens"]
+    assert found.offsets.tolist() == [0, 1, 1]
 
 
 def test_other_bytes_in_the_place_of_a_file_are_replaced_on_request(objects, path, tmp_path):
