@@ -95,9 +95,12 @@ class UseTimes:
         self.next_use[cells] = np.where(is_to_come, use, UNKNOWN - tick)
 
     def order(self, cells: np.ndarray, past: float) -> np.ndarray:
-        """By what cells are evicted, the largest first; what was to be before `past` is over."""
+        """By what cells are evicted, the largest first; what was to be before `past` is over.
+
+        So is what nobody has announced, as what an earlier process left of other columns.
+        """
         uses = self.next_use[cells]
-        return np.where(uses < past, UNKNOWN, uses)
+        return np.where((uses < past) | (uses == 0), UNKNOWN, uses)
 
     def _end(self, reader: Reader, is_over: np.ndarray) -> None:
         if not is_over.any():

@@ -391,6 +391,18 @@ def test_chunks_that_touch_are_one_request(parts):
         assert gaps[head] or sizes[: head + 1].sum() >= REQUEST_BYTES
 
 
+def test_what_an_earlier_process_left_makes_room_for_what_is_announced(tmp_path):
+    """From the first announcement on."""
+    some = np.array([1, 2])
+    index = WritableIndex(tmp_path / "index", 4)
+    bring(index, some, np.array([100, 100]), some * BLOCK, 7)
+    index = WritableIndex(tmp_path / "index")
+    index.is_open = True
+    past = -1000.0  # readers have read next to nothing
+    cells, _, _ = index.evictable(past, needed_after=50.0)
+    assert cells.tolist() == [1, 2]
+
+
 def test_what_is_needed_last_leaves_first():
     """As much as is wanted; of what nobody has announced, the least recently used."""
     next_use = np.array([5.0, 9.0, UNKNOWN - 2, UNKNOWN - 1, 1.0])
