@@ -276,7 +276,7 @@ class _Session:
             case "files":
                 await store.need_whole(path, again=bool(message["again"]))
             case "doubt":
-                store.index.doubt(store.cells[path])
+                store.index.doubt(store.cells[path].start + numbers)
             case "need":
                 return await self._need(await self._column(store, path), message, numbers)
             case "want":

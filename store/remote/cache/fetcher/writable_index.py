@@ -129,10 +129,9 @@ class WritableIndex:
         self.was_here[came] = True
         self._changes += 1
 
-    def doubt(self, column: range) -> None:
+    def doubt(self, cells: np.ndarray) -> None:
         """Have chunks that are here be compared with their checksums before they are read."""
-        words = self.words[column.start : column.stop]
-        words[are_here(words)] |= UNCHECKED
+        self.words[cells[self.are_here(cells)]] |= UNCHECKED
         self._changes += 1
 
     def clear(self, cells: np.ndarray) -> None:

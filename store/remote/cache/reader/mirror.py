@@ -93,9 +93,9 @@ class Mirror:
         self.portion_bytes = int(reply["portion_bytes"])
         return bool(reply["fits"])
 
-    def doubt(self, path: str) -> None:
-        """Have the chunks of an array be compared with their checksums before they are read."""
-        self._ask({"op": "doubt", "array": path})
+    def doubt(self, path: str, cells: np.ndarray) -> None:
+        """Have some cells of an array be compared with their checksums before they are read."""
+        self._ask({"op": "doubt", "array": path}, cells)
 
     def done(self) -> None:
         """What was needed last is copied."""

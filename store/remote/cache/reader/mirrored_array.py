@@ -22,6 +22,7 @@ from store.read.directory import StoreDirectory
 from store.remote.cache.chunk_index import (
     are_here,
     cells_of_chunks,
+    n_cells,
     positions_of,
 )
 from store.remote.cache.messages import UNKNOWN
@@ -61,7 +62,7 @@ class MirroredArray(Array):
         self._raw = RawArray(directory, array, 0, None)
         self._chunks = Chunks(mirror, array)
         self._compressed = CompressedChunks(directory, array, cache, self._chunks)
-        self._is_doubted = is_checked
+        self._is_doubted = np.ones(n_cells(array), bool) if is_checked else None
         self._is_announced = False
 
     @property
@@ -75,7 +76,7 @@ class MirroredArray(Array):
         """See `Array`: always a copy, as what is in a slot changes."""
         cells, read = self._reading(located, select, options)
         with suppress(CorruptError):  # what lies in the cache may have rotted
-            found = None if self._is_doubted else self._attempt(cells, read)
+            found = None if self._doubts(cells) else self._attempt(cells, read)
             if found is not None:
                 self.mirror.hits += 1
                 return found
@@ -126,20 +127,21 @@ class MirroredArray(Array):
         What is damaged may have rotted in the cache: all is compared with its checksums once more.
         """
         needed = np.unique(cells)
-        if self._is_doubted:
-            self.mirror.doubt(self.path)
-            self._is_doubted = False
+        if self._doubts(needed):
+            self.mirror.doubt(self.path, needed)
         is_compared = False
         for _ in range(ATTEMPTS):
             if not self.mirror.need(self.path, needed, is_announced=self._is_announced):
                 raise TooMany
+            if self._is_doubted is not None:
+                self._is_doubted[needed] = False
             self._chunks.current()
             try:
                 found = self._attempt(cells, read)
             except CorruptError:
                 if is_compared:
                     raise
-                self.mirror.doubt(self.path)
+                self.mirror.doubt(self.path, needed)
                 is_compared = True
                 continue
             self.mirror.done()
@@ -164,6 +166,10 @@ class MirroredArray(Array):
                 raise
             return None
         return found if seen.is_unchanged() else None
+
+    def _doubts(self, cells: np.ndarray) -> bool:
+        """Whether one of some cells was not compared with its checksum since it was opened."""
+        return self._is_doubted is not None and bool(self._is_doubted[cells].any())
 
     def planes(self, select: ItemSlices) -> np.ndarray:
         return super().planes(select) if self.layout.split_axes else ONE_PLANE

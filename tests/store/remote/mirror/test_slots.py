@@ -136,6 +136,19 @@ def test_what_is_checked_again_is_right(node, rows, monkeypatch):
         assert verify_store(URL).problems == []
 
 
+def test_a_reader_that_checks_compares_each_chunk_before_its_first_use(tmp_path, monkeypatch):
+    """Also what others have read, and what has rotted since it began to read."""
+    with noisy(tmp_path, monkeypatch) as (node, values):
+        checking, other = node.open(check=True), node.open()
+        checking.read([0])
+        other.read(range(len(values)))
+        slab = node.cache_dir / SLAB_FILE
+        with slab.open("r+b") as file:
+            file.write(bytes(2 * sum(value.nbytes for value in values)))
+        for i in range(2, len(values)):  # the first two are of one chunk
+            assert np.array_equal(checking.read([i])[0]["x"], values[i])
+
+
 @pytest.mark.parametrize("name", ["states", "zipped"])
 def test_chunks_that_are_damaged_at_the_address_are_problems(name, local, tmp_path, monkeypatch):
     """`verify` names each, and the rows of these alone, as of files here."""
