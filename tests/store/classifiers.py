@@ -10,6 +10,8 @@ from transformers import (
     LlamaConfig,
     LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
     XLNetConfig,
     XLNetForSequenceClassification,
 )
@@ -96,6 +98,20 @@ def build_last_place_classifier(pad_token_id):
     """An XLNet, which classifies by its last place."""
     config = XLNetConfig(d_model=16, n_layer=1, n_head=2, d_inner=16, **settings_of(pad_token_id))
     return XLNetForSequenceClassification(config).eval()
+
+
+def build_one_type_classifier():
+    """A RoBERTa, which has one type of tokens, and positions that no token has."""
+    config = RobertaConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=18,
+        type_vocab_size=1,
+        **settings_of(0) | {"initializer_range": 0.02},
+    )
+    return RobertaForSequenceClassification(config).eval()
 
 
 def save_classifier(path, model=None, tokenizer=None):

@@ -4,6 +4,7 @@ Its labels are found by their names in its configuration: entailment, contradict
 it, neutral, in any order and case.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,7 @@ class HuggingFaceNli:
         labels: dict[Any, str] = model.config.id2label or {}
         self.entailment, self.contradiction = find_labels(labels, self.name)
         self.longest = _longest_input(model, tokenizer)
+        self._names = _names_of_inputs(model)
         self.n_pairs = 0
         self.n_cut = 0
 
@@ -94,7 +96,7 @@ class HuggingFaceNli:
             if len(encoded["input_ids"]) > self.longest:
                 encoded = self.tokenizer(*pair, truncation=True, max_length=self.longest)
                 self.n_cut += 1
-            inputs[pair] = dict(encoded)
+            inputs[pair] = {name: ids for name, ids in encoded.items() if name in self._names}
         self.n_pairs += len(inputs)
         return inputs
 
@@ -138,6 +140,14 @@ def find_labels(labels: Mapping[int, str], name: str) -> tuple[int, int]:
             f"{MAYBE} (id2label in its config.json), found {len(labels)}: {found}"
         )
     return known.index(LABELS[0]), known.index(LABELS[1])
+
+
+def _names_of_inputs(model: PreTrainedModel) -> set[str]:
+    """What the model takes of a tokenizer's output: RoBERTa has one type of token only."""
+    names = {*inspect.signature(model.forward).parameters}
+    if getattr(model.config, "type_vocab_size", 2) < 2:
+        names.discard("token_type_ids")
+    return names
 
 
 def _longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -13,6 +13,7 @@ from classifiers import (
     build_classifier,
     build_decoder_classifier,
     build_last_place_classifier,
+    build_one_type_classifier,
     build_pair_tokenizer,
     save_classifier,
 )
@@ -111,6 +112,18 @@ def test_the_size_of_a_batch_decides_nothing():
         for one, other in zip(alone, together, strict=True):
             assert one.entails == other.entails
             assert one.contradiction == pytest.approx(other.contradiction, rel=1e-4)
+
+
+def test_a_model_of_one_type_of_tokens(tokenizer):
+    """Whose tokenizer tells two; the longest input leaves out the positions that it reserves."""
+    nli = HuggingFaceNli(build_one_type_classifier(), tokenizer)
+    found = nli.infer([("paris", " ".join(WORDS)), ("paris", "london")])
+    assert nli.n_cut == 1
+    ids = tokenizer("paris", "london", return_tensors="pt")
+    del ids["token_type_ids"]
+    with torch.no_grad():
+        logits = nli.model(**ids).logits[0].double()
+    assert found[1].contradiction == pytest.approx(logits[[2, 0]].softmax(0)[1].item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("fits", [0, 1])
