@@ -114,7 +114,7 @@ def _length_warning(store: TraceStore, rule: str | None) -> list[str]:
     if n_longer <= len(are_longer) / 2:
         return []
     return [
-        f"warning: {n_longer / len(are_longer):.0%} of the answers are much longer than each of "
+        f"warning: {n_longer / len(are_longer):.0%} of the answers are longer than each of "
         f"their references, and {rule} counts all of those as wrong; {JUDGE_ADVICE}"
     ]
 
