@@ -4,7 +4,8 @@ Files that other stores have are taken from there first, so that nothing is drop
 them. What is left is verified and planned again: it may be judged by them, as values by offsets.
 Stores that were merged by reference share shards with their parts, under other names; a backup has
 all files of its store. Which file is the right one is told by what this store recorded of its
-chunks, not by names: every checksum has to fit, and every byte of the other file is checked.
+chunks, not by names: every checksum has to fit, and every byte of the other file is checked. Lost
+checksums are taken from a backup of the same state only.
 
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
 one; when it is whole, the two are swapped in one step, and the old one stays, under another name,
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from store.check.report import Problem, Report, array_of
-from store.check.verify import BytesProgress, Shard, checked_shards, verify_store
+from store.check.verify import BytesProgress, Shard, checked_shards, shards_of, verify_store
 from store.errors import CorruptError, LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import (
     WORKING_DIR,
@@ -51,6 +52,7 @@ from store.write.writer import publish
 
 __all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store", "restore_files"]
 
+CHECKSUMS = "_checksums/"
 UNREADABLE = "?"  # replaces an id that is damaged itself
 SHOWN_IDS = 5
 # kind of problem -> what is counted, and what is done about it
@@ -134,10 +136,12 @@ class Plan:
 
     def _left(self) -> set[str]:
         """Files of columns that stay, whose bytes are not known to be right, and are not taken."""
+        kinds = {"damaged", "unverifiable"}
+        if any(file.startswith(CHECKSUMS) for file in self.restored):
+            kinds.remove("unverifiable")
         left = set()
         for problem in self.report.problems:
-            is_of_bytes = problem.kind in ("damaged", "unverifiable")
-            if is_of_bytes and problem.column not in self.columns:
+            if problem.kind in kinds and problem.column not in self.columns:
                 left.add(problem.file)
         return left - self.restored.keys()
 
@@ -175,7 +179,7 @@ def plan_repair(
     dropped = _paths(store.manifest) - _paths(_without(store.manifest, drop_columns))
     kept = [problem for problem in report.problems if array_of(problem.file) not in dropped]
     others = tuple(others) if kept else ()
-    restored = find_copies(store, kept, others)
+    restored = find_copies(store, kept, others) | find_sums(store, kept, others)
     if restored:
         return Plan(report, drop_columns, others, restored)
     lost = {array_of(problem.file) for problem in kept if problem.kind == "unverifiable"}
@@ -427,6 +431,34 @@ def find_copies(
                 found[file] = copy
                 del missing[file]
     return found
+
+
+def find_sums(
+    store: TraceStore, problems: Iterable[Problem], others: Iterable[TraceStore]
+) -> dict[str, Path]:
+    """Find the checksums that a store has lost in backups of the same state: all files are equal.
+
+    Without them, wrong bytes would be taken as they are. Returns what `find_copies` does.
+    """
+    lost = {array_of(problem.file) for problem in problems if problem.kind == "unverifiable"}
+    state = store.uuid, store.manifest.checksum
+    backups = [other for other in others if (other.uuid, other.manifest.checksum) == state]
+    found: dict[str, Path] = {}
+    for array in checked_arrays(store.manifest):
+        if not lost & {array.layout.path, array.checksums.layout.path}:
+            continue
+        for backup in backups:
+            for shard in shards_of(backup, array.checksums):
+                with suppress(CorruptError):  # this copy is damaged as well: another may be whole
+                    shard.check()
+                    if not _is_equal(store.path / shard.path, backup.path / shard.path):
+                        found.setdefault(shard.path, backup.path / shard.path)
+    return found
+
+
+def _is_equal(one: Path, other: Path) -> bool:
+    """Whether two files have the same bytes."""
+    return one.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def _damaged_shards(

@@ -131,6 +131,18 @@ def test_compressed_shards_in_each_others_place_are_damage(tmp_path, capsys):
     assert_store(copy, [row for i, row in enumerate(rows) if i not in dropped])
 
 
+@pytest.mark.parametrize("column", ["tokens", "zipped"])
+def test_lost_checksums_are_taken_from_a_backup(path, capsys, column):
+    """Else bytes that are wrong as well would be taken as they are."""
+    backup = shutil.copytree(path, path.with_name("b.zarr"))
+    flip(path / f"_checksums/{column}/c/0/0", -1)  # of their table
+    flip(path / f"{column}/c/0{'/0' * (column == 'zipped')}", 0)
+    assert main(["repair", str(path), "--from", str(backup)]) == 1
+    assert "taken as" not in capsys.readouterr().out
+    assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
+    assert_store(path, ROWS)
+
+
 def test_files_of_another_store_are_not_taken(path, capsys):
     """Whose values fit its own checksums, and were put in the place of some here."""
     rows = [
