@@ -114,8 +114,8 @@ class Plan:
             yield f"  {damaged} to take from other stores, the first is {first}"
             yield "  the rest is verified and planned again then"
             if left := self._left():
-                files = count(len(left), "file")
-                yield f"  {files} none of them has whole: traces may be dropped then, or kept as is"
+                rest = count(len(left), "file")
+                yield f"  {rest} none of them has whole: traces may be dropped then, or kept as is"
             return
         for kind, (noun, remedy) in REMEDIES.items():
             files = self.files(kind)
