@@ -149,10 +149,12 @@ def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Secti
 
 
 def build_matrix_sections(evaluation: Evaluation) -> Iterator[Section]:
-    """Each matrix as a table and as a picture."""
+    """Each matrix as a table, and as a picture where something was judged."""
     runs, stores = list(evaluation.runs), list(evaluation.stores)
     for i, name in enumerate(names_of_matrices(evaluation)):
-        figure = draw_heat_map(cells_of(evaluation, name), runs, stores, evaluation.own)
-        picture = Picture(f"heat_map_{i}", figure, "AUROC by run (rows) and store (columns)")
+        cells, picture = cells_of(evaluation, name), None
+        if cells:
+            figure = draw_heat_map(cells, runs, stores, evaluation.own)
+            picture = Picture(f"heat_map_{i}", figure, "AUROC by run (rows) and store (columns)")
         table = build_matrix(evaluation, name, intervals=True)
         yield Section(f"AUROC of {name}", tables=[table], picture=picture)

@@ -83,11 +83,14 @@ def test_names_above_numbers_differ():
     assert len(set(headers)) == 3
 
 
-def test_a_store_that_was_not_judged_has_a_dash():
+def test_a_store_that_was_not_judged_has_a_dash(tmp_path):
+    """And no picture, which would be empty."""
     evaluation = make(["x"], names=(), problem="expected both classes")
     assert not evaluation.is_complete
     assert build_matrix(evaluation, "lstm", intervals=True).rows == [("a", "–"), ("b", "–")]
     assert "not judged: expected both classes" in printed(evaluation, is_matrix=False)
+    write_evaluation(tmp_path / "x.html", evaluation, is_matrix=True)
+    assert "<svg" not in (tmp_path / "x.html").read_text()
 
 
 @pytest.mark.parametrize("is_matrix", [True, False])
