@@ -10,6 +10,7 @@ import gc
 import os
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from store.remote.cache.fetcher.server import Server, listen
@@ -30,7 +31,8 @@ def main(argv: list[str]) -> int:
     if os.fork():
         os._exit(0)  # at once: a reader waits, and the interpreter takes .1 s to end
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each thread of a reader takes one
+    with suppress(OSError, ValueError):  # each thread of a reader takes one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # what is imported stays: to look through it again and again takes a tenth
     gc.freeze()
     # at the end the lock goes too: not after threads that still wait for an answer
