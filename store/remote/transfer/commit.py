@@ -3,7 +3,8 @@
 Of many writers that saw the same state one wins, and the others are told. An answer may be lost
 after the server did what it was asked: so each commit has an id of its own, and whoever is refused
 looks whether its own is there. (A conditional write that is merely repeated would take its own
-first attempt for another writer.)
+first attempt for another writer.) And each is read back: a server that compares and writes in two
+steps lets two writers through.
 """
 
 from contextlib import suppress
@@ -70,6 +71,11 @@ def commit(objects: Objects, manifest: Manifest, base: Remote | None, record: Pu
     except UnreachableError as error:
         error.add_note("it may have been committed, or not: the same command finds out")
         raise
+    now = read_remote(objects)
+    if now is None or (now.manifest.checksum, now.record) != (manifest.checksum, record):
+        raise LockedError(
+            f"{objects.location}: another push committed over this one, or after it; push again"
+        )
 
 
 def check_present(objects: Objects, base: Remote | None) -> None:

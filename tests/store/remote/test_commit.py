@@ -51,6 +51,23 @@ def test_of_many_committers_one_wins_each_round(bucket, n_committers, n_rounds):
             assert winners == [read_remote(each[0]).manifest.provenance]
 
 
+def test_a_commit_that_another_replaced_is_not_said_to_be_done(bucket):
+    """A server that compares and writes in two steps lets both through."""
+    ours, theirs = bucket.open(), bucket.open()
+    put = ours.put
+
+    def overtaken(*args):
+        head = put(*args)
+        theirs.delete("zarr.json")
+        commit(theirs, replace(EMPTY, generation=7), None, RECORD)
+        return head
+
+    ours.put = overtaken
+    with pytest.raises(LockedError, match="another push committed over this one"):
+        commit(ours, replace(EMPTY, generation=6), None, RECORD)
+    assert read_remote(theirs).manifest.generation == 7
+
+
 def test_a_commit_that_arrives_damaged_is_written_again(bucket):
     """By whoever wrote it, before it says that it is done."""
     objects = bucket.open()
