@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.act import pool_images
 from models.detector import REDUCED
+from models.images import pool_images
 from store import Batch
 
 LABELS = torch.tensor([1, 0, 1, 0, 0])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.act import AUGMENTATIONS, augment
+from models.images import AUGMENTATIONS, augment
 
 every_one = pytest.mark.parametrize("name", AUGMENTATIONS)
 SHAPES = [(6, 8, 32, 4), (3, 1, 5, 4), (2, 4, 1, 4), (1, 1, 1, 2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.act import pool_images, window_starts_and_stops
+from models.images import pool_images, window_starts_and_stops
 
 D = 5
 LENGTHS = (7, 1, 12, 3, 30)
