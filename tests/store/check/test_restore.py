@@ -11,7 +11,8 @@ from oracle import ROWS, SCHEMA, write_store
 from small import refused
 
 from store import Column, CorruptError, Schema, TraceStore
-from store.check.repair import plan_repair, repair_store, restore_files
+from store.check.repair import plan_repair, repair_store
+from store.check.restore import restore_files
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
