@@ -6,7 +6,7 @@ offsets, checksums and the metadata of arrays are replaced, by files that begin 
 and hold more; a reader takes each in one request, or names the object that it began with.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,8 @@ BLOCK_BYTES = 8 * 1024 * 1024
 class Change:
     """What has to be in a bucket before `manifest` is committed.
 
-    First objects that are `new`, then those that may have `grown`: they replace shorter ones.
+    First objects that are `new`, then those that may have `grown`: they replace shorter ones; and
+    nothing at the keys in `others`, which other programs would take for arrays of the store.
     `pushed` and `in_bucket` have the sums of each array, by its path: as it lies here, and there.
     """
 
@@ -54,6 +55,7 @@ class Change:
     in_bucket: dict[str, Sums]
     new: list[Upload]
     grown: list[Upload]
+    others: list[str] = field(default_factory=list)
 
 
 def whole_store(store: TraceStore) -> Change:

@@ -96,7 +96,8 @@ def push_store(
             check_conditions(objects)
         with _planned(store, remote, objects) as change:
             present = objects.list()
-            others = [] if remote else _find_others(objects, present, change.new, restart)
+            if remote is None:
+                change.others = _find_others(objects, present, change.new, restart)
             if with_card:
                 change.grown += _card(store, objects, present)
             uploads = [*change.new, *change.grown]
@@ -109,19 +110,26 @@ def push_store(
                 objects.delete(state.key)
             Uploader(objects, {}).upload([state])
             present = objects.list()
-            check_present(objects, remote)  # after them: what is replaced is not of a later state
             uploader = Uploader(objects, present, restart, progress=progress, total=pushed.n_bytes)
-            pushed.n_present = uploader.upload(change.new)
-            uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
-            for key in others:  # which other programs would take for arrays of the store
-                objects.delete(key)
-            source = store.manifest.checksum
-            record = PushRecord(source, change.pushed, change.in_bucket)
-            commit(objects, change.manifest, remote, record)
-            _describe(objects, present, change)
+            record = PushRecord(store.manifest.checksum, change.pushed, change.in_bucket)
+            pushed.n_present = _write(uploader, change, remote, record)
             with suppress(StoreError):  # it is in nobody's way: the next push has another
                 objects.delete(state.key)
     return pushed
+
+
+def _write(uploader: Uploader, change: Change, remote: Remote | None, record: PushRecord) -> int:
+    """Write what is planned, and commit it; return how many of the objects were there."""
+    objects = uploader.objects
+    # after they were listed: what is replaced is not of a later state
+    check_present(objects, remote)
+    n_present = uploader.upload(change.new)
+    uploader.upload(change.grown)  # whose chunks are there now, and nobody else's
+    for key in change.others:
+        objects.delete(key)
+    commit(objects, change.manifest, remote, record)
+    _describe(objects, uploader.present, change)
+    return n_present
 
 
 def _state(store: TraceStore, remote: Remote | None, change: Change) -> Upload:
