@@ -27,7 +27,8 @@ STARTED_S = time.perf_counter()
 ROOT = Path(__file__).parent.parent
 # written by a run of all benchmarks while it goes on, and no part of what is measured
 NOT_MEASURED = [":(exclude)benchmarks/results", ":(exclude)README.md", ":(exclude)docs"]
-NAMED_BY, SEPARATOR = "rows named by: ", " | "
+NAMED_BY = "rows named by: "
+SEPARATOR = " | "
 
 
 @dataclass(frozen=True)
