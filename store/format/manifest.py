@@ -36,6 +36,7 @@ __all__ = [
     "GROUP_FILE",
     "KEY",
     "Manifest",
+    "address_text",
     "group_attributes",
     "read_manifest",
 ]
@@ -200,15 +201,20 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
+def address_text(path: Path) -> str | None:
+    """The address that a path was made of, which has lost a slash; None: it is a path."""
+    found = re.fullmatch(r"([a-zA-Z0-9+.-]+:)/(.*)", str(path))
+    return None if found is None or Path(found[1]).exists() else f"{found[1]}//{found[2]}"
+
+
 def _nothing_there(root: Path) -> str:
     expected = f"expected a trace store (a directory with {GROUP_FILE})"
     if not root.exists():
-        address = re.fullmatch(r"([a-zA-Z0-9+.-]+):/(.*)", str(root))  # a path has lost a slash
+        address = address_text(root)
         if address is not None:
             return (
-                f"{address[1]}://{address[2]}: {expected}, found an address; only s3://, gs://, "
-                "az:// and https:// are read, and none is written: pull it, and push what becomes "
-                "of it"
+                f"{address}: {expected}, found an address; only s3://, gs://, az:// and https:// "
+                "are read, and none is written: pull it, and push what becomes of it"
             )
         found = "no such path"
     elif root.is_file():

@@ -12,11 +12,12 @@ from stat import S_ISREG
 from urllib.parse import unquote
 
 from store.errors import CorruptError, NotFoundError, SchemaError
-from store.format.manifest import GROUP_FILE, read_manifest
+from store.format.manifest import GROUP_FILE, address_text, read_manifest
 
 __all__ = [
     "PARTIAL",
     "StoreDirectory",
+    "check_no_address",
     "check_outside",
     "files_below",
     "local_path",
@@ -131,8 +132,20 @@ def _read_uuid(place: Path, _written: tuple[int, ...]) -> str:
     return read_manifest(place).uuid
 
 
+def check_no_address(out: Path) -> None:
+    """Raise SchemaError if a store is to be made at an address."""
+    address = address_text(out)
+    if address is not None:
+        raise SchemaError(
+            f"{address}: expected a path, found an address; make the store on a disk, then push it "
+            "(python -m store push)"
+        )
+
+
 def check_outside(out: Path) -> None:
-    """Raise SchemaError if a store is to be made inside another one, whichever links lead there."""
+    """Raise SchemaError if a store is to be made inside another one, whichever links lead there,
+    or at an address."""
+    check_no_address(out)
     absolute = out.absolute()
     for folder in (*absolute.parents, *absolute.resolve().parents):
         with suppress(OSError):

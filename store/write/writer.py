@@ -32,7 +32,7 @@ from store.format.ids import Run, hash_ids, plan_runs
 from store.format.manifest import MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
-from store.read.directory import StoreDirectory, local_path
+from store.read.directory import StoreDirectory, check_no_address, local_path
 from store.read.source import StoreSource
 from store.read.store import TraceStore
 from store.reports import count
@@ -506,6 +506,7 @@ def _check_new(root: Path) -> None:
 
     That is where nothing is, or what a writer left that died before its first commit.
     """
+    check_no_address(root)
     if root.exists() and not is_uninitialised(root):
         raise SchemaError(
             f"{root}: expected a new path, found something there; open it to append, or remove it"

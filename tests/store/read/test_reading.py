@@ -189,6 +189,19 @@ def test_an_address_of_another_kind_is_refused_as_one(address):
             use(address)
 
 
+def test_no_store_is_made_at_an_address(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    address = "s3://bucket/new.zarr"
+    with pytest.raises(SchemaError, match=f"^{address}: expected a path, found an address; "):
+        StoreWriter.create(address, Schema({"label": Column("int8")}))
+    StoreWriter.create("one.zarr", Schema({"label": Column("int8")})).close()
+    before = sorted(tmp_path.iterdir())
+    assert main(["merge", address, "one.zarr"]) == 2
+    assert main(["subset", address, "one.zarr", "--where", "label = 1"]) == 2
+    assert capsys.readouterr().err.count(f"{address}: expected a path, found an address; ") == 2
+    assert sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ids: np.array(ids, object)])
 def test_ids_are_read_in_the_order_given(store, kind):
     wanted = [IDS[5], IDS[0], IDS[5]]
