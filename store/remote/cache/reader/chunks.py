@@ -20,6 +20,7 @@ from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.mapped_file import MappedFile
 from store.read.directory import StoreDirectory
 from store.remote.cache.chunk_index import (
+    BLOCK,
     are_here,
     cells_of_chunks,
     index_bytes,
@@ -113,7 +114,18 @@ class Chunks:
 
     def are_all_here(self) -> bool:
         """Whether every chunk of the array can be copied, as far as is known."""
-        return self.state is not None and self.state.count() == self._n_chunks
+        state = self.state
+        # a slab that cannot hold them spares counting the words of a large array again and again
+        return (
+            state is not None
+            and len(state.memory) >= self._least_bytes
+            and state.count() == self._n_chunks
+        )
+
+    @property
+    def _least_bytes(self) -> int:
+        """What all chunks take in the slab at least; those of a codec are of any size."""
+        return self._n_chunks * (BLOCK if self.layout.codec else self.layout.chunk_bytes)
 
     @property
     def _cells(self) -> range:
