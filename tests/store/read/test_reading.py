@@ -1,7 +1,6 @@
 """Rows by number, from the end, by slice and by id; whole columns; what a store and a batch look
 like."""
 
-import re
 import sys
 from itertools import product
 from pathlib import Path
@@ -80,15 +79,16 @@ def test_several_rows(store, key, expected):
     """By number, slice, mask or id, which stay as they are: of a store its traces or a batch, of a
     dataset and of a loader a batch, of the ids a list."""
     given = repr(key)
-    traces = store[key]
-    assert [trace.row for trace in traces] == expected
-    for found in (traces, store.read(key), TraceDataset(store)[key]):
-        for one, row in zip(found, expected, strict=True):
+    loader = TraceLoader(store, rows=range(N)[key] if type(key) is slice else key)
+    found = [store.read(key), *loader]
+    if not isinstance(key, tuple):  # which is none between brackets
+        found += [store[key], TraceDataset(store)[key]]
+        assert [trace.row for trace in store[key]] == expected
+        assert store.ids[key] == [IDS[row] for row in expected]
+    for rows in found:
+        for one, row in zip(rows, expected, strict=True):
             assert_same_row(one, ROWS[row][1])
-    loader = TraceLoader(store, ["trace_id"], rows=range(N)[key] if type(key) is slice else key)
-    assert [trace_id for batch in loader for trace_id in batch["trace_id"]] == store.ids[key]
-    assert store.ids[key] == [IDS[row] for row in expected]
-    assert numbers(store.read(key)) == numbers(TraceDataset(store)[key]) == expected
+    assert numbers(store.read(key)) == expected
     assert repr(key) == given
 
 
@@ -134,27 +134,49 @@ def test_one_row_is_not_several(store):
             use(None)
 
 
-def test_a_batch_takes_one_name_or_position(store):
+BATCH = r"batch: expected a column of \['label'\], found "
+
+
+def test_positions_in_a_batch_count_from_the_end(store):
     batch = store.read([3, 4, 5], ["label"])
     assert [batch[i].number for i in (-3, -2, -1, 0, 1, 2)] == [3, 4, 5, 3, 4, 5]
     for wrong in (3, -4):
         expected = f"expected a position from (0|-3) to 2, found {wrong}"
         with pytest.raises(IndexError, match=expected):
             batch[wrong]
-    for key in (slice(0, 2), [0, 1], np.ones(3, bool)):
-        with pytest.raises(NotFoundError, match=r"batch: expected a column of \['label'\], found "):
-            batch[key]
 
 
-def test_an_axis_that_is_selected_as_a_column_is_told_the_form(store):
-    columns = ["label", "hidden_states"]
-    for axis in ("tokens", "layers"):
-        expected = re.escape(f"found '{axis}'; its form is {{column: {{axis: part}}}}")
-        with pytest.raises(NotFoundError, match=expected):
-            TraceLoader(store, columns, select={axis: 1})
-    expected = re.escape("expected {'label': {axis: part}}, found {'label': 1}")
-    with pytest.raises(TypeError, match=expected):
-        store.read([0], columns, {"label": 1})
+@pytest.mark.parametrize(
+    "use, error, message",
+    [
+        (lambda store: store.column("lable"), NotFoundError, "closest: 'label'"),
+        (
+            lambda store: store.column("tokens"),
+            SchemaError,
+            r"'tokens': it is ragged.* read\(rows, \['tokens'\]\), or .* TraceLoader",
+        ),
+        (
+            lambda store: store.read([0], ["label"], {"label": 1}),
+            TypeError,
+            r"expected \{'label': \{axis: part\}\}, found \{'label': 1\}",
+        ),
+        *(
+            (
+                lambda store, axis=axis: TraceLoader(store, ["hidden_states"], select={axis: 1}),
+                NotFoundError,
+                rf"found '{axis}'; its form is \{{column: \{{axis: part\}}\}}",
+            )
+            for axis in ("tokens", "layers")
+        ),
+        *(
+            (lambda store, key=key: store.read([1], ["label"])[key], NotFoundError, BATCH)
+            for key in (slice(0, 2), [0, 1], np.ones(3, bool))
+        ),
+    ],
+)
+def test_a_wrong_use_is_told_the_right_one(store, use, error, message):
+    with pytest.raises(error, match=message):
+        use(store)
 
 
 @pytest.mark.parametrize(
@@ -224,15 +246,6 @@ def test_a_whole_column_of_several_shards_and_of_none(tmp_path, codec):
     full = store_columns(tmp_path / "full", {"x": (x, numbers), "s": ("utf8", texts)})
     assert full.column("x").tolist() == numbers
     assert full.column("s") == texts
-
-
-def test_a_ragged_column_is_refused_with_what_to_use(store):
-    with pytest.raises(
-        SchemaError, match=r"'tokens': it is ragged.* read\(rows, \['tokens'\]\), or .* TraceLoader"
-    ):
-        store.column("tokens")
-    with pytest.raises(NotFoundError, match="closest: 'label'"):
-        store.column("lable")
 
 
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
