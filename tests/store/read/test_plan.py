@@ -1,20 +1,19 @@
 """Plans and what they select, against Python's own slicing."""
 
-from itertools import combinations
+from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import SCHEMA, assert_same_row
+from oracle import SCHEMA, assert_same_row, bits
+from small import make_store
 
 from store import (
     Column,
     NotFoundError,
     RowRanges,
-    Schema,
-    StoreWriter,
     TokenLoader,
     TraceStore,
 )
@@ -23,17 +22,16 @@ from store.read.plan import Span, plan_read, slice_ranges
 ENDS = [None, *range(-5, 6)]
 
 
-@pytest.mark.parametrize("start", ENDS)
-@pytest.mark.parametrize("stop", ENDS)
-def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
+def test_a_span_slices_each_row_as_a_list_is_sliced():
     lengths = np.arange(6)
     stops = np.cumsum(lengths)
-    rows = np.arange(6)
-    first, last = slice_ranges(stops - lengths, stops, Span("t", start, stop), rows)
     items = list(range(stops[-1]))
-    for i, n in enumerate(lengths):
-        row = items[stops[i] - n : stops[i]]
-        assert items[first[i] : last[i]] == row[start:stop]
+    for start, stop in product(ENDS, ENDS):
+        span = Span("t", start, stop)
+        first, last = slice_ranges(stops - lengths, stops, span, np.arange(6))
+        for i, n in enumerate(lengths):
+            row = items[stops[i] - n : stops[i]]
+            assert items[first[i] : last[i]] == row[start:stop]
 
 
 @given(
@@ -106,20 +104,29 @@ def test_ranges_that_are_refused(store_path):
         TokenLoader(store, ["tokens"], tokens=short)
 
 
-def test_wrong_spans():
-    for part, error in ((slice(0, 4, 2), IndexError), ("a", TypeError), (True, TypeError)):
-        with pytest.raises(error, match="column 'tokens', axis 'tokens': expected a slice"):
-            plan_read(SCHEMA, None, {"tokens": {"tokens": part}}, "here")
-    for part in (slice(1.5, None), slice("a"), slice(0, 1, 1.0)):
-        for axis in ("tokens", "layers"):
-            with pytest.raises(
-                TypeError, match=f"axis '{axis}': expected whole numbers as ends of a slice"
-            ):
-                plan_read(SCHEMA, None, {"hidden_states": {axis: part}}, "here")
-    with pytest.raises(
-        NotFoundError, match="column 'label': expected an axis of none, found 'tokens'"
-    ):
-        plan_read(SCHEMA, None, {"label": {"tokens": 1}}, "here")
+WHOLE = "expected whole numbers as ends of a slice"
+
+
+@pytest.mark.parametrize(
+    "column, axis, part, error, message",
+    [
+        ("tokens", "tokens", slice(0, 4, 2), IndexError, "expected a slice of step 1, found"),
+        ("tokens", "tokens", "a", TypeError, "expected a slice or an integer, found 'a'; only"),
+        ("tokens", "tokens", True, TypeError, "expected a slice or an integer, found True; only"),
+        ("hidden_states", "hidden", "1", TypeError, "expected a slice or an integer, found '1'"),
+        ("hidden_states", "layers", "9", NotFoundError, "there is no layer 9; it has layers 1-3"),
+        ("label", "tokens", 1, NotFoundError, "expected an axis of none, found 'tokens'"),
+        *(
+            ("hidden_states", axis, part, TypeError, WHOLE)
+            for part in (slice(1.5, None), slice("a"), slice(0, 1, 1.0))
+            for axis in ("tokens", "layers")
+        ),
+    ],
+)
+def test_wrong_parts(column, axis, part, error, message):
+    """Positions are whole numbers; only layers have names."""
+    with pytest.raises(error, match=f"column '{column}'.*{message}"):
+        plan_read(SCHEMA, None, {column: {axis: part}}, "here")
 
 
 def test_row_bytes_count_the_items_read():
@@ -130,19 +137,19 @@ def test_row_bytes_count_the_items_read():
     assert part.row_bytes(0.0) == 0
 
 
-@pytest.mark.parametrize("name", ["tokens", "hidden_states", "planes"])
-def test_padded_columns_hold_the_rows_and_their_mask(store_path, rows, name):
-    batch = TraceStore.open(store_path).read(range(40))
-    values, mask = batch.padded(name, value=-7)
-    lengths = [len(row[name]) for _, row in rows]
-    assert values.shape == (40, max(lengths), *SCHEMA.columns[name].item_shape)
-    assert mask.sum(1).tolist() == lengths
-    assert (values[~mask] == -7).all()
-    for i, n in enumerate(lengths):
-        assert mask[i, :n].all()
-        assert torch.equal(values[i, :n].view(torch.uint8), batch[name].row(i).view(torch.uint8))
-    empty, mask = TraceStore.open(store_path).read([]).padded(name)
-    assert (*empty.shape[:2], *mask.shape) == (0, 0, 0, 0)
+def test_padded_columns_hold_the_rows_and_their_mask(store_path, rows):
+    store = TraceStore.open(store_path)
+    batch = store.read(range(40))
+    for name in ("tokens", "hidden_states", "planes"):
+        values, mask = batch.padded(name, value=-7)
+        lengths = [len(row[name]) for _, row in rows]
+        assert values.shape == (40, max(lengths), *SCHEMA.columns[name].item_shape)
+        assert mask.tolist() == [[i < n for i in range(max(lengths))] for n in lengths]
+        assert (values[~mask] == -7).all()
+        found = torch.cat([values[i, :n] for i, n in enumerate(lengths)])
+        assert bits(found) == bits(batch[name].values)
+        empty, mask = store.read([]).padded(name)
+        assert (*empty.shape[:2], *mask.shape) == (0, 0, 0, 0)
     with pytest.raises(TypeError, match="column 'label': expected a ragged column, found "):
         batch.padded("label")
 
@@ -161,45 +168,30 @@ def numbered(tmp_path_factory):
         "split": Column("float16", axis="tokens", split=("layers",), **states),
         "fixed": Column("float16", **states),
     }
-    path = tmp_path_factory.mktemp("numbered") / "numbered.zarr"
-    rng = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     rows = []
-    with StoreWriter.create(path, Schema(columns), {"layers": NUMBERED}) as writer:
-        for i in range(9):
-            states = rng.random((i % 4, 4, 40)).astype(np.float16)
-            fixed = rng.random((4, 40)).astype(np.float16)
-            rows.append({"raw": states, "packed": states, "split": states, "fixed": fixed})
-            writer.append(f"t{i}", rows[-1])
-    return TraceStore.open(path), rows
+    for i in range(9):
+        items = random.random((i % 4, 4, 40)).astype(np.float16)
+        fixed = random.random((4, 40)).astype(np.float16)
+        rows.append({"raw": items, "packed": items, "split": items, "fixed": fixed})
+    path = tmp_path_factory.mktemp("numbered") / "numbered.zarr"
+    traces = {f"t{i}": row for i, row in enumerate(rows)}
+    return make_store(path, columns, traces, {"layers": NUMBERED}), rows
 
 
-@pytest.mark.parametrize("kept", [kept for n in range(1, 5) for kept in combinations(range(4), n)])
-def test_layers_are_read_by_the_models_numbers(numbered, kept):
+def test_layers_are_read_by_the_models_numbers(numbered):
     """Whichever of them, and however they are stored."""
     store, rows = numbered
-    text = ",".join(str(NUMBERED[i]) for i in kept)
-    batch = store.read([7, 0, 3], select={name: {"layers": text} for name in store.schema.columns})
-    for found, row in zip(batch, (7, 0, 3), strict=True):
-        for name in ("raw", "packed", "split"):
-            assert np.array_equal(found[name].numpy(), rows[row][name][:, kept])
-        assert np.array_equal(found["fixed"].numpy(), rows[row]["fixed"][list(kept)])
+    for kept in chain.from_iterable(combinations(range(4), n) for n in range(1, 5)):
+        part = {"layers": ",".join(str(NUMBERED[i]) for i in kept)}
+        batch = store.read([7, 0, 3], select=dict.fromkeys(store.schema.columns, part))
+        for found, row in zip(batch, (7, 0, 3), strict=True):
+            for name in ("raw", "packed", "split"):
+                assert np.array_equal(found[name].numpy(), rows[row][name][:, kept])
+            assert np.array_equal(found["fixed"].numpy(), rows[row]["fixed"][list(kept)])
 
 
 def test_a_store_tells_its_layers(numbered, store_path):
-    store, _ = numbered
-    assert store.layers("fixed") == NUMBERED
+    assert numbered[0].layers("fixed") == NUMBERED
     assert TraceStore.open(store_path).layers("hidden_states") == [1, 2, 3]
     assert TraceStore.open(store_path).layers("label") == []
-
-
-def test_layers_that_are_not_there_and_other_axes(numbered):
-    """Positions stay whole numbers; only layers have names."""
-    store, _ = numbered
-    with pytest.raises(
-        NotFoundError, match="column 'raw': there is no layer 9; it has layers 8,16,17,24"
-    ):
-        store.plan(["raw"], {"raw": {"layers": "9"}})
-    with pytest.raises(
-        TypeError, match="axis 'hidden': expected a slice or an integer, found '1'; only layers"
-    ):
-        store.plan(["raw"], {"raw": {"hidden": "1"}})
