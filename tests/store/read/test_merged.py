@@ -5,6 +5,7 @@ import json
 import shutil
 
 import numpy as np
+import oracle
 import pytest
 import zarr
 from damage import assert_store, flip
@@ -30,6 +31,10 @@ def values_of(rows):
     return [row for _, row in rows]
 
 
+def expected_bytes(name, rows):
+    return oracle.expected_bytes(SCHEMA.columns[name], [row[name] for row in values_of(rows)])
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_any_rows_of_any_parts(merged_path, rows, check):
     """In any order, twice, none; batches, traces and parts of rows; whole columns."""
@@ -47,35 +52,23 @@ def test_any_rows_of_any_parts(merged_path, rows, check):
     }
     order = [39, 8, 7, 16, 0]
     batch = store.read(order, list(select), select)
-    expected = [rows[row][1] for row in order]
-    assert bits(batch["hidden_states"].values) == b"".join(
-        bits(row["hidden_states"][1:4, -1:]) for row in expected
-    )
-    assert bits(batch["planes"].values) == b"".join(bits(row["planes"][:, :1]) for row in expected)
-    assert bits(batch["states"]) == b"".join(bits(row["states"]) for row in expected)
-    assert store.column("question") == [row["question"] for _, row in rows]
-    assert bits(store.column("label")) == b"".join(bits(row["label"]) for _, row in rows)
+    for found, row in zip(batch, values_of([rows[row] for row in order]), strict=True):
+        states, planes = row["hidden_states"][1:4, -1:], row["planes"][:, :1]
+        assert_same_row(found, {"hidden_states": states, "planes": planes, "states": row["states"]})
+    assert store.column("question") == [row["question"] for row in values_of(rows)]
+    assert bits(store.column("label")) == expected_bytes("label", rows)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_shuffle_through_a_small_cache(merged_path, rows, num_workers):
-    """Chunks that several rows need are found by when they are needed next; a resumed loader
-    delivers the rest."""
+def test_a_shuffle_through_a_small_cache(merged_path, rows):
+    """Chunks that several rows need are found by when they are needed next."""
     largest = max(c.chunk_items * c.item_bytes for c in SCHEMA.columns.values() if c.codec)
-    options = {"shuffle": True, "num_workers": num_workers, "cache_bytes": 3 * largest}
     columns = ["zipped", "planes", "hidden_states", "states"]
-    loader = TraceLoader(merged_path, columns, 6, **options)
     seen = []
-    for i, batch in enumerate(loader):
+    for batch in TraceLoader(merged_path, columns, 6, shuffle=True, cache_bytes=3 * largest):
         seen += batch.rows.tolist()
         for row, found in zip(batch.rows.tolist(), batch, strict=True):
             assert_same_row(found, {name: rows[row][1][name] for name in columns})
-        if i == 2:
-            state = json.loads(json.dumps(loader.state_dict()))
     assert sorted(seen) == list(range(40))
-    rest = TraceLoader(merged_path, columns, 4, **options)
-    rest.load_state_dict(state)
-    assert [row for batch in rest for row in batch.rows.tolist()] == seen[18:]
 
 
 def test_zarr_python_finds_every_item_at_its_place(merged_path, rows):
@@ -84,10 +77,6 @@ def test_zarr_python_finds_every_item_at_its_place(merged_path, rows):
     group = zarr.open_group(merged_path, mode="r")
     segments = group.attrs["trace_store"]["segments"]
     for name, column in SCHEMA.columns.items():
-        expected = b"".join(
-            value.encode() if column.is_text else bits(value)
-            for value in (row[name] for row in values_of(rows))
-        )
         firsts = segments[name]
         stops = [*firsts[1:], store.n_items(name)]
         place = 0
@@ -95,7 +84,7 @@ def test_zarr_python_finds_every_item_at_its_place(merged_path, rows):
         for first, stop in zip(firsts, stops, strict=True):
             found.append(group[name][place : place + stop - first])
             place += -(-(stop - first) // column.shard_items) * column.shard_items
-        assert np.concatenate(found).tobytes() == expected
+        assert np.concatenate(found).tobytes() == expected_bytes(name, rows)
         assert group[name].metadata.dimension_names[0] == f"{name}_places"
         assert group[name].attrs["segments"] == f"trace_store/segments/{name}"
 
@@ -110,20 +99,17 @@ def test_it_grows_and_gets_columns(path, rows):
     grown = [*rows, *NEW]
     assert_store(path, grown)
     assert_batch(early.read(slice(None)), values_of(rows))
-    columns = {"label": Column("int8"), "score": Column("float32", axis="tokens", codec="zstd")}
-    added = [{"label": i % 3, "score": row["tokens"] / 2} for i, (_, row) in enumerate(grown)]
-    added = [{**row, "score": row["score"].astype(np.float32)} for row in added]
+    columns = {"label": Column("int16"), "score": Column("float32", axis="tokens", codec="zstd")}
+    changed = [
+        (trace_id, row | {"label": np.int16(i), "score": np.float32(row["tokens"] % 7)})
+        for i, (trace_id, row) in enumerate([*grown, ("last", MORE[0][1])])
+    ]
     with StoreWriter.open(path) as writer:
-        writer.set_columns(columns, added)
-        wider = values_of(NEW)[0] | {"label": 5, "score": added[40]["score"]}
-        writer.append("last", wider)
+        writer.set_columns(columns, values_of(changed[:-1]))
+        writer.append(*changed[-1])
+    assert_store(path, changed)
     store = early.refresh()
     assert store.schema.layout("label").path not in store.manifest.segments
-    assert store["last"]["label"] == 5
-    assert [trace["score"].tobytes() for trace in store][:45] == [
-        row["score"].tobytes() for row in added
-    ]
-    assert verify_store(path).problems == []
 
 
 def test_a_subset_and_a_copy_have_no_segments(path, rows, tmp_path, capsys):
@@ -142,7 +128,7 @@ def test_a_subset_and_a_copy_have_no_segments(path, rows, tmp_path, capsys):
 def test_merged_stores_are_merged(path, rows, tmp_path):
     """With one that was written, in between; segments add up."""
     write_store(tmp_path / "new.zarr", SCHEMA, NEW)
-    again = [(f"again {i}", row) for i, row in enumerate(values_of(rows))]
+    again = [(f"again {i}", row) for i, row in enumerate(values_of(rows[:10]))]
     other = tmp_path / "other.zarr"
     halves = [write_store(tmp_path / f"{i}.zarr", SCHEMA, again[i::2]) for i in range(2)]
     merge_stores(other, list(map(TraceStore.open, halves)), lambda done: None)
@@ -156,23 +142,20 @@ def damage_last_chunk(path, name):
     """Flip a byte in the padded last chunk of a segment; returns its first and last rows."""
     store = TraceStore.open(path)
     array = column_array(store.manifest, name)
-    segment = next(
-        i for i, n in enumerate(np.diff(array.segments.firsts)) if n % array.layout.chunk_items
-    )
+    sizes = np.diff(array.segments.firsts)
+    segment = np.flatnonzero(sizes % array.layout.chunk_items)[0]
     last = int(array.segments.stops[segment]) - 1
     place = int(array.segments.places_of(np.array([last]))[0])
     number, inside = divmod(place, array.layout.shard_items)
-    shard = store.reader.column(name).shard(number)
-    flip(
-        path / array.layout.shard_path(number),
-        int(shard.entries[inside // array.layout.chunk_items, 0, 0]),
-    )
+    entries = store.reader.column(name).shard(number).entries
+    first_byte = int(entries[inside // array.layout.chunk_items, 0, 0])
+    flip(path / array.layout.shard_path(number), first_byte)
     first, stop = array.items_of_chunk(place // array.layout.chunk_items)
     assert stop == last + 1
     if array.axis is None:
         return first, last
     offsets = store.offsets(array.axis)
-    hit = [row for row in range(40) if offsets[row] < stop and first < offsets[row + 1]]
+    hit = np.flatnonzero((offsets[:-1] < stop) & (first < offsets[1:])).tolist()
     return hit[0], hit[-1]
 
 
