@@ -1,6 +1,7 @@
 """The language of filters."""
 
 import operator
+from itertools import product
 
 import numpy as np
 import pytest
@@ -103,8 +104,7 @@ def column_of(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint64"])
-@pytest.mark.parametrize("sign", SIGNS)
-def test_numbers_are_compared_exactly(values, dtype, sign):
+def test_numbers_are_compared_exactly(values, dtype):
     """Whole ones, those beyond the range of the column, and any with whole numbers."""
     numbers = column_of(dtype)
     rows = SingleValues(values.store, {"x": numbers})
@@ -112,22 +112,21 @@ def test_numbers_are_compared_exactly(values, dtype, sign):
     meant |= {"1e39": 10**39, "-1e39": -(10**39), "1e400": 10**400, "-1e400": -(10**400)}
     if numbers.dtype.kind != "f":
         meant |= {"0.5": 0.5, "-1.5": -1.5}
-    for text, number in meant.items():
-        expected = [SIGNS[sign](one, number) for one in numbers.tolist()]
-        assert filter_rows(rows, f"x {sign} {text}").tolist() == expected, text
+    for (sign, compare), (text, number) in product(SIGNS.items(), meant.items()):
+        expected = [compare(one, number) for one in numbers.tolist()]
+        assert filter_rows(rows, f"x {sign} {text}").tolist() == expected, (sign, text)
 
 
 @pytest.mark.parametrize("whole", ["bool", "int8", "int64", "uint64"])
 @pytest.mark.parametrize("real", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("sign", SIGNS)
-def test_columns_are_compared_exactly(values, whole, real, sign):
+def test_columns_are_compared_exactly(values, whole, real):
     """Whole numbers with floats, in either order."""
-    pairs = [(a, b) for a in column_of(whole) for b in column_of(real)]
+    pairs = [*product(column_of(whole), column_of(real))]
     x, y = (np.array(column) for column in zip(*pairs, strict=True))
     rows = SingleValues(values.store, {"x": x, "y": y})
-    for a, b in (("x", "y"), ("y", "x")):
-        columns = (rows.numbers(a).tolist(), rows.numbers(b).tolist())
-        expected = [SIGNS[sign](*pair) for pair in zip(*columns, strict=True)]
+    columns = {name: rows.numbers(name).tolist() for name in "xy"}
+    for (sign, compare), (a, b) in product(SIGNS.items(), ("xy", "yx")):
+        expected = [*map(compare, columns[a], columns[b])]
         assert filter_rows(rows, f"{a} {sign} {b}").tolist() == expected
 
 
@@ -138,19 +137,18 @@ def test_a_decimal_takes_the_precision_of_its_column(values):
     assert filter_rows(rows, "x < .9").tolist() == [False, False]
 
 
-def test_a_store_has_the_rows_of_a_filter(values):
-    """By number, ascending, without a page."""
+def test_a_store_has_the_rows_of_a_filter(values, traces):
+    """By number, ascending."""
     store = values.store
     rows = store.where("label == 1 and question contains 'capital' and n_tokens > 5")
+    expected = oracle(
+        traces,
+        lambda i, row: (
+            row["label"] == 1 and "capital" in row["question"].lower() and len(row["tokens"]) > 5
+        ),
+    )
     assert rows.dtype == np.int64
-    expected = [
-        i
-        for i, trace in enumerate(store)
-        if trace["label"] == 1
-        and "capital" in trace["question"].lower()
-        and len(trace["tokens"]) > 5
-    ]
-    assert rows.tolist() == expected
+    assert rows.tolist() == np.flatnonzero(expected).tolist()
     assert store.where("").tolist() == list(range(len(store)))
     with pytest.raises(SchemaError, match="closest: 'label'"):
         store.where("lable == 1")
@@ -182,20 +180,10 @@ def test_any_text_is_a_filter_or_a_schema_error(text):
         assert str(error).startswith("filter")  # noqa: PT017
 
 
-def test_maps_complete_a_polygon():
-    """Columns of coordinates come after the bracket and nowhere else."""
-    kinds = KINDS | dict.fromkeys(["map_pca", "map_umap"], "map")
-    assert complete("ins", kinds) == ["inside("]
-    assert complete("inside(", kinds) == ["map_pca", "map_umap"]
-    assert complete("label == 1 and inside(map_u", kinds) == ["map_umap"]
-    assert complete('inside(map_pca, "0,0 1,0 1,1") ', kinds) == ["and", "or"]
-    assert complete("inside(map_pca", kinds) == []
-
-
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("", ["label", "score", "exact", "question", "not", "len("]),
+        ("", ["label", "score", "exact", "question", "not", "len(", "inside("]),
         ("sc", ["score"]),
         ("label", []),
         ("label ", ["==", "!=", "<", "<=", ">", ">=", "in"]),
@@ -207,42 +195,40 @@ def test_maps_complete_a_polygon():
         ("len(", ["question"]),
         ("label in (", []),
         ("label = 1 AND sc", ["score"]),
+        ("ins", ["inside("]),
+        ("inside(", ["map_pca", "map_umap"]),
+        ("label == 1 and inside(map_u", ["map_umap"]),
+        ('inside(map_pca, "0,0 1,0 1,1") ', ["and", "or"]),
+        ("inside(map_pca", []),
     ],
 )
 def test_completions_are_what_may_follow(text, expected):
-    """Columns, signs that fit the column, and words."""
-    assert complete(text, KINDS) == expected
+    """Columns, signs that fit the column, and words; of coordinates after the bracket alone."""
+    kinds = KINDS | dict.fromkeys(["map_pca", "map_umap"], "map")
+    assert complete(text, kinds) == expected
+    assert complete("", KINDS)[-1] == "len("  # without coordinates there is no polygon
 
 
-@pytest.mark.parametrize("text", ["abab", "é", "", "b"])
-def test_a_text_equals_itself_alone(text):
-    """Not one that holds it, nor one of another case."""
-    texts = ["abab", "ABAB", "xabab", "", "é", "è", "b", "abab"]
+def packed(texts):
+    """Texts as a column has them: their bytes, and offsets."""
     encoded = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)])
-    found = equal_rows(b"".join(encoded), offsets, text)
-    assert found.tolist() == [other == text for other in texts]
+    return b"".join(encoded), np.cumsum([0, *map(len, encoded)])
 
 
-def test_characters_are_counted_not_bytes():
-    texts = ["é日", "", "ab", "𝛼"]
-    encoded = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)])
-    assert count_characters(b"".join(encoded), offsets).tolist() == [2, 0, 2, 1]
-
-
-TEXTS = st.lists(st.text("asAéÉßẞﬁıİ東рР\n", max_size=6), max_size=30)
+TEXTS = st.lists(st.text("asAéÉßẞﬁıİ東рР\n𝛼", max_size=6), max_size=30)
 
 
 @given(TEXTS, st.text("asAéßiİ東Р", min_size=0, max_size=3))
 def test_a_search_finds_what_python_finds(texts, needle):
-    """Also across the borders of texts that lie one after the other."""
-    encoded = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)])
-    found = find_rows(b"".join(encoded), offsets, needle)
+    """Also across the borders of texts that lie one after the other; a text equals itself alone,
+    and characters are counted, not bytes."""
+    found = find_rows(*packed(texts), needle)
     # a needle of ASCII has no case but that of ASCII
     fold = (lambda text: text.encode().lower()) if needle.isascii() else str.casefold
     assert found.tolist() == [fold(needle) in fold(text) for text in texts]
+    assert count_characters(*packed(texts)).tolist() == [*map(len, texts)]
+    for text in (needle, *texts[:2]):
+        assert equal_rows(*packed(texts), text).tolist() == [text == other for other in texts]
 
 
 def test_blocks_of_rows_are_of_bytes():
@@ -255,7 +241,5 @@ def test_blocks_of_rows_are_of_bytes():
 def test_a_letter_of_another_length_is_found():
     """The sign of kelvin is a k, in texts and in needles that are not of ASCII alone."""
     texts = ["2 K é", "2 k É", "2 \u212a é", "straße É", "STRASSE é"]
-    offsets = np.cumsum([0, *(len(text.encode()) for text in texts)])
-    data = "".join(texts).encode()
-    assert find_rows(data, offsets, "K é").tolist() == [True, True, True, False, False]
-    assert find_rows(data, offsets, "straße").tolist() == [False, False, False, True, True]
+    for needle, expected in (("K é", [1, 1, 1, 0, 0]), ("straße", [0, 0, 0, 1, 1])):
+        assert find_rows(*packed(texts), needle).tolist() == expected
