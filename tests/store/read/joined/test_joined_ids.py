@@ -47,6 +47,7 @@ def named(rows):
 
 
 def test_ids_that_two_stores_have_begin_with_the_names_of_the_stores(overlapping, named, rows):
+    """Also in another process."""
     store = open_joined(overlapping)
     ids = [trace_id for trace_id, _ in named]
     assert list(store.ids) == ids
@@ -60,6 +61,10 @@ def test_ids_that_two_stores_have_begin_with_the_names_of_the_stores(overlapping
     assert not any(trace_id in store for trace_id in plain)
     assert store.ids.own() == plain[:25] + plain[15:]
     assert list(prefixes_of(store)) == ["squad/", "none/", "né/"]
+    again = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
+    for one in (again, TraceStore.open(again, cache_bytes=1 << 20)):
+        assert list(one.ids) == ids
+        assert one.row_of(ids[40]) == 40
 
 
 def test_they_are_a_column_as_any_other(overlapping, named):
@@ -75,19 +80,9 @@ def test_they_are_a_column_as_any_other(overlapping, named):
     data, offsets = store.text_bytes("trace_id", [49, 0], 4)
     assert data.decode() == "né/squa"
     assert store.n_items("trace_id") == sum(len(one.encode()) for one in ids)
-    for num_workers in (0, 2):
-        for batch in TraceLoader(overlapping, ["trace_id"], 7, True, num_workers=num_workers):
-            assert batch.texts("trace_id") == [ids[row] for row in batch.rows.tolist()]
-    dataset = TraceDataset(overlapping, ["trace_id", "label"])
-    assert dataset[26]["trace_id"] == ids[26]
-
-
-def test_they_are_the_same_in_other_processes(overlapping, named):
-    again = pickle.loads(pickle.dumps(open_joined(overlapping)))  # noqa: S301
-    assert list(again.ids) == [trace_id for trace_id, _ in named]
-    assert again.row_of(named[40][0]) == 40
-    reopened = TraceStore.open(again, cache_bytes=1 << 20)
-    assert reopened.row_of(named[40][0]) == 40
+    for batch in TraceLoader(overlapping, ["trace_id"], 7, True):
+        assert batch.texts("trace_id") == [ids[row] for row in batch.rows.tolist()]
+    assert TraceDataset(overlapping, ["trace_id", "label"])[26]["trace_id"] == ids[26]
 
 
 def test_an_id_without_its_name_is_said_to_have_one(overlapping, rows):
@@ -122,11 +117,8 @@ def test_names_of_stores_are_as_long_as_tells_them_apart(tmp_path, places, names
         one_column(tmp_path / place, "x", "int8", [i])
     store = open_joined([tmp_path / place for place in places])
     assert list(store.ids) == [f"{name}/t0" for name in names]
-
-
-def test_an_order_of_other_stores_changes_no_id(tmp_path):
-    stores = [one_column(tmp_path / name, "x", "int8", [1, 2]) for name in ("a", "b")]
-    assert set(open_joined(stores).ids) == set(open_joined(stores[::-1]).ids)
+    other = open_joined([tmp_path / place for place in places[::-1]])
+    assert set(other.ids) == set(store.ids)
 
 
 def test_ids_may_have_slashes_themselves(tmp_path):
