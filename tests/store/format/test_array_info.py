@@ -9,7 +9,7 @@ import zarr
 from damage import edit_json
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import WRITTEN, bits, make_rows, write_store
+from oracle import WRITTEN, expected_bytes, make_rows, write_store
 from sample import ROWS as OLD_ROWS
 from sample import unpack
 
@@ -19,33 +19,6 @@ from store.check.verify import verify_store
 from store.format.zarr_json import array_infos, earlier_infos
 
 LAYERS = {"axis": "tokens", "axis_names": ("layers", "hidden")}
-
-
-def sizes_of(schema):
-    """Dimension -> the different sizes that it has in the arrays of a store's group."""
-    sizes = {}
-    infos = array_infos(schema)
-    for name, column in schema.stored.items():
-        names = infos[schema.layout(name).path].names
-        first = schema.axis_of(name) or "one for each row"
-        for dimension, size in zip(names, (first, *column.item_shape), strict=True):
-            sizes.setdefault(dimension, set()).add(size)
-    return sizes
-
-
-def assert_xarray_accepts(schema):
-    """No dimension is called like an array, no name has two sizes, and no array has a name
-    twice."""
-    sizes = sizes_of(schema)
-    assert not sizes.keys() & {
-        *schema.stored,
-        *(schema.layout(name).path for name in schema.stored),
-    }
-    assert all(len(found) == 1 for found in sizes.values())
-    assert all(len(set(info.names)) == len(info.names) for info in array_infos(schema).values())
-    assert not {
-        info.names[0] for path, info in array_infos(schema).items() if path.startswith("_")
-    } & set(schema.axes)
 
 
 WORDS = "rows rows_ t t_items t_items_ t_bytes layers a a_layers a_axis0 axis0 offsets"
@@ -65,8 +38,19 @@ COLUMNS = st.one_of(
 
 @given(st.dictionaries(NAMES, COLUMNS, max_size=6))
 def test_xarray_accepts_the_dimensions_of_every_schema(columns):
+    """None is called like an array, no name has two sizes, and no array has a name twice."""
     texts = {name for name, column in columns.items() if column.is_text}
-    assert_xarray_accepts(Schema({name: c for name, c in columns.items() if c.axis not in texts}))
+    schema = Schema({name: c for name, c in columns.items() if c.axis not in texts})
+    infos = array_infos(schema)
+    sizes = {}
+    for name, column in schema.stored.items():
+        first = schema.axis_of(name) or "one for each row"
+        for dimension, size in zip(infos[name].names, (first, *column.item_shape), strict=True):
+            assert sizes.setdefault(dimension, size) == size
+    assert not sizes.keys() & infos.keys()
+    assert all(len(set(info.names)) == len(info.names) for info in infos.values())
+    firsts = {info.names[0] for path, info in infos.items() if path.startswith("_")}
+    assert not firsts & set(schema.axes)
 
 
 def test_the_names_are_those_that_the_specification_gives():
@@ -82,8 +66,8 @@ def test_the_names_are_those_that_the_specification_gives():
             "rows": Column("int8"),
         }
     )
-    names = {path: info.names for path, info in array_infos(schema).items()}
-    assert names == {
+    infos = array_infos(schema)
+    assert {path: info.names for path, info in infos.items()} == {
         "trace_id": ("trace_id_bytes",),
         "tokens": ("tokens_items",),
         "hs": ("tokens_items", "hs_layers", "hidden"),
@@ -95,39 +79,29 @@ def test_the_names_are_those_that_the_specification_gives():
         "_offsets/tokens": ("offsets",),
         "_offsets/question": ("offsets",),
     }
-    assert array_infos(schema)["states"].attributes == {"column": "states", "dtype": "bfloat16"}
-    assert array_infos(schema)["question"].attributes == {
-        "column": "question",
-        "dtype": "utf8",
-        "offsets": "_offsets/question",
-    }
-    assert array_infos(schema)["rows"].attributes == {"column": "rows"}
-
-
-def replace_label(path):
-    with StoreWriter.open(path) as writer:
-        values = ({"label": np.int16(100 * row)} for row in range(len(writer)))
-        writer.set_columns({"label": Column("int16")}, values)
+    assert infos["states"].attributes == {"column": "states", "dtype": "bfloat16"}
+    text = {"column": "question", "dtype": "utf8", "offsets": "_offsets/question"}
+    assert infos["question"].attributes == text
+    assert infos["rows"].attributes == {"column": "rows"}
 
 
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_zarr_python_finds_every_column_by_its_name(path):
     """Also one that was replaced, and lies in another array."""
-    replace_label(path)
+    with StoreWriter.open(path) as writer:
+        values = ({"label": np.int16(100 * row)} for row in range(len(writer)))
+        writer.set_columns({"label": Column("int16")}, values)
     store, group = TraceStore.open(path), zarr.open_group(path, mode="r")
     arrays = group.attrs["columns"]
     assert list(arrays) == list(store.schema.stored)
     assert arrays["label"].startswith("label@")
     for name, column in store.schema.stored.items():
         found = group[arrays[name]]
+        is_bytes = column.dtype in ("utf8", "bfloat16")
         assert found.attrs["column"] == name
-        assert found.attrs.get("dtype") == (
-            column.dtype if column.dtype in ("utf8", "bfloat16") else None
-        )
+        assert found.attrs.get("dtype") == (column.dtype if is_bytes else None)
         assert ("offsets" in found.attrs) == (store.schema.axis_of(name) is not None)
-        expected = "".join(trace[name] for trace in store).encode() if column.is_text else None
-        values = b"".join(bits(trace[name]) for trace in store) if expected is None else expected
-        assert found[...].tobytes() == values, name
+        assert found[...].tobytes() == expected_bytes(column, [trace[name] for trace in store])
     text = group[arrays["question"]]
     offsets = group[text.attrs["offsets"]][:]
     assert bytes(text[offsets[3] : offsets[4]]).decode() == store[3]["question"]
@@ -137,21 +111,29 @@ def document(path, array):
     return json.loads((path / array / "zarr.json").read_text())
 
 
+def names_of(path, array):
+    return document(path, array)["dimension_names"]
+
+
+def assert_whole(path):
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
 def test_new_columns_may_rename_the_dimensions_of_others(tmp_path):
     """The metadata of arrays that stay follows, in the same call."""
     schema = Schema({"hs": Column("float16", (4, 8), **LAYERS)})
     path = write_store(tmp_path / "s.zarr", schema, make_rows(schema, 3, seed=0))
-    assert document(path, "hs")["dimension_names"] == ["tokens_items", "layers", "hidden"]
+    assert names_of(path, "hs") == ["tokens_items", "layers", "hidden"]
     with StoreWriter.open(path) as writer:
         new = {"hidden": Column("int8"), "attn": Column("int8", (3,), axis_names=("layers",))}
         writer.set_columns(new, ({"hidden": 1, "attn": [1, 2, 3]} for _ in range(3)))
-        assert document(path, "hs")["dimension_names"] == ["tokens_items", "hs_layers", "hidden_"]
+        assert names_of(path, "hs") == ["tokens_items", "hs_layers", "hidden_"]
         assert verify_store(path).problems == []
         for trace_id, row in make_rows(writer.schema, 2, seed=1):
             writer.append(f"new {trace_id}", row)
-    assert document(path, "hs")["dimension_names"] == ["tokens_items", "hs_layers", "hidden_"]
-    report = verify_store(path)
-    assert report.problems == report.leftovers == []
+    assert names_of(path, "hs") == ["tokens_items", "hs_layers", "hidden_"]
+    assert_whole(path)
 
 
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
@@ -163,40 +145,31 @@ def test_dimensions_that_a_killed_writer_left_are_set_back(path):
     assert report.problems == []
     assert report.headline() == "whole; metadata of 1 array that the next writer sets back"
     StoreWriter.open(path).close()
-    assert document(path, "flag")["dimension_names"] == ["rows"]
+    assert names_of(path, "flag") == ["rows"]
 
 
-def test_stores_with_the_earlier_metadata_are_whole(path):
-    """Those of the first stores of format 1; what is neither the earlier nor the present metadata
-    is a problem still."""
-    for array, info in earlier_infos(TraceStore.open(path).schema).items():
-        edit_json(path / array / "zarr.json", dimension_names=list(info.names), attributes={})
-    record = {"trace_store": document(path, ".")["attributes"]["trace_store"]}
-    edit_json(path / "zarr.json", attributes=record)
-    report = verify_store(path)
-    assert report.problems == report.leftovers == []
-    assert document(path, "tokens")["dimension_names"] == ["tokens"]
+def test_the_earlier_metadata_is_whole_until_the_next_writer_brings_it_up_to_date(tmp_path):
+    """That of the first stores of format 1, of all arrays at once, so that their dimensions fit
+    together; what is neither the earlier nor the present metadata is a problem."""
+    path = unpack(tmp_path)
+    schema = TraceStore.open(path).schema
+    assert names_of(path, "tokens") == ["tokens"]
+    for array, info in earlier_infos(schema).items():
+        assert names_of(path, array) == list(info.names)
+    assert "columns" not in document(path, ".")["attributes"]
+    assert_whole(path)
     for change in ({"dimension_names": ["rows"]}, {"attributes": {"column": "tokens_"}}):
         before = edit_json(path / "tokens/zarr.json", **change)
         (problem,) = verify_store(path).problems
         assert problem.kind == "document"
         edit_json(path / "tokens/zarr.json", **before)
-
-
-def test_the_next_writer_brings_earlier_metadata_up_to_date(tmp_path):
-    """Of all arrays at once, so that their dimensions fit together; the rows stay."""
-    path = unpack(tmp_path)
-    assert document(path, "tokens")["dimension_names"] == ["tokens"]
-    assert "columns" not in document(path, ".")["attributes"]
     with StoreWriter.open(path) as writer:
         writer.append("new", OLD_ROWS[3][1])
-    schema = TraceStore.open(path).schema
     for array, info in array_infos(schema).items():
-        assert document(path, array)["dimension_names"] == list(info.names)
+        assert names_of(path, array) == list(info.names)
         assert document(path, array)["attributes"] == info.attributes
     assert document(path, ".")["attributes"]["columns"]["label"].startswith("label@")
-    report = verify_store(path)
-    assert report.problems == report.leftovers == []
+    assert_whole(path)
 
 
 @pytest.mark.parametrize(
