@@ -1,23 +1,23 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store.format.ids import build_run, hash_ids, plan_runs, rows_of_hashes, rows_with_hash
 
-
-def test_a_run_finds_every_row_even_of_equal_hashes():
-    hashes, rows = build_run(np.array([7, 3, 7, 9], "u8"), np.array([0, 1, 2, 3]))
-    assert hashes.tolist() == [3, 7, 7, 9]
-    assert rows_with_hash(hashes, rows, np.uint64(7)) == [0, 2]
-    assert rows_with_hash(hashes, rows, np.uint64(8)) == []
-    assert rows_with_hash(hashes, rows, np.uint64(10)) == []
+HASHES = st.lists(st.integers(0, 9), max_size=20)
 
 
-def test_many_hashes_are_found_at_once():
-    """-1 for those that a run does not have; an empty run has none."""
-    hashes, rows = build_run(np.array([7, 3, 9], "u8"), np.array([0, 1, 2]))
-    wanted = np.array([0, 3, 3, 8, 9, 10], "u8")
-    assert rows_of_hashes(hashes, rows, wanted).tolist() == [-1, 1, 1, -1, 2, -1]
-    assert rows_of_hashes(hashes[:0], rows[:0], wanted).tolist() == [-1] * 6
+@given(HASHES, HASHES.map(sorted))
+def test_a_run_finds_the_rows_of_its_hashes(held, wanted):
+    """Every row of equal ones; of many at once the first row each, -1 where there is none."""
+    hashes, rows = build_run(np.array(held, "u8"), np.arange(len(held)))
+    assert hashes.tolist() == sorted(held)
+    found = rows_of_hashes(hashes, rows, np.array(wanted, "u8"))
+    for one, row in zip(wanted, found.tolist(), strict=True):
+        expected = [i for i, other in enumerate(held) if other == one]
+        assert rows_with_hash(hashes, rows, np.uint64(one)) == expected
+        assert row == [*expected, -1][0]
 
 
 def test_hashes_are_the_format_s():
