@@ -54,18 +54,15 @@ def test_truth_values_of_which_some_are_missing_are_numbers():
     np.testing.assert_equal([fields.row(one)["easy"] for one in records], [1, np.nan, 0, np.nan])
 
 
-def test_other_names_are_said():
-    fields = find_fields([{"_id": 1, "язык": "ru", "task": "QA"}])
-    (line,) = fields.remarks()
-    assert line == "fields whose columns have other names: '_id' is id, 'язык' is field_f6714b4d"
-
-
-def test_names_in_other_scripts_do_not_depend_on_their_order():
-    """Or the columns of two stores would be called alike and hold other fields."""
+def test_names_of_columns_do_not_depend_on_the_order_of_fields():
+    """Or the columns of two stores would be called alike and hold other fields; other names are
+    said."""
     record = {"难度": 1, "语言": "en", "Größe": 2.5}
-    names = find_fields([record]).names
-    assert find_fields([dict(reversed(record.items()))]).names == names
-    assert names == {"field_a5e0cc09": "难度", "field_8f82f856": "语言", "Gr_e_b7256ba6": "Größe"}
+    fields = find_fields([record])
+    names = {"field_a5e0cc09": "难度", "field_8f82f856": "语言", "Gr_e_b7256ba6": "Größe"}
+    assert fields.names == find_fields([dict(reversed(record.items()))]).names == names
+    (line,) = find_fields([{"_id": 1, "язык": "ru", "task": "QA"}]).remarks()
+    assert line == "fields whose columns have other names: '_id' is id, 'язык' is field_f6714b4d"
 
 
 def test_objects_come_along_by_name_alone():
@@ -128,13 +125,10 @@ def test_two_fields_of_one_name_are_refused(one, other):
         find_fields([{one: 1, other: 2}])
 
 
-def test_a_field_that_is_not_there_is_named():
+def test_what_does_not_fit_the_columns_is_refused():
+    """A field that is not there; values, where columns are made of the first records."""
     with pytest.raises(NotFoundError, match="found 'tusk'; closest: 'task'"):
         find_fields(RECORDS, ["tusk"])
-
-
-def test_a_value_that_does_not_fit_its_column_is_refused():
-    """Where columns are made of the first records."""
     fields = find_fields([{"year": 1, "easy": True}])
     for record in ({"year": "x", "easy": True}, {"year": 2**63, "easy": True}, {"year": 1}):
         with pytest.raises(SchemaError, match="as in the first records, found"):

@@ -57,14 +57,16 @@ class Reader(HTMLParser):
         return "".join(self.texts)
 
 
-def make(path, rows, **more):
-    """A store with tokens and what is given of each, and the traces of it."""
-    columns = {"tokens": Column("int32", axis="tokens"), "token_texts": "utf8"}
-    columns |= {"logprob": Column("float32", axis="tokens"), "prompt_len": "int32", "label": "int8"}
-    columns |= {"score": "bfloat16", "question": "utf8", "references": "utf8"}
-    names = set().union(*rows, more)
-    chosen = {name: column for name, column in columns.items() if name in names} | more
-    return make_store(path, chosen, {f"t{i}": row for i, row in enumerate(rows)})
+COLUMNS = {
+    "tokens": Column("int32", axis="tokens"),
+    "token_texts": Column("utf8"),
+    "logprob": Column("float32", axis="tokens"),
+    "prompt_len": Column("int32"),
+    "label": Column("int8"),
+    "score": Column("bfloat16"),
+    "question": Column("utf8"),
+    "references": Column("utf8"),
+}
 
 
 def row(texts, logprob, prompt_len=2, **more):
@@ -72,27 +74,30 @@ def row(texts, logprob, prompt_len=2, **more):
         "tokens": np.arange(100, 100 + len(texts), dtype=np.int32),
         "token_texts": json.dumps(texts),
         "logprob": np.array(logprob, np.float32),
-        "prompt_len": prompt_len,
+        "prompt_len": np.int32(prompt_len),
     }
     return values | more
 
 
-def show(path, *rows, **more):
-    return Reader(make(path, rows, **more)[0]._repr_html_())
+def show(values, **columns):
+    """What is shown of the values of a row."""
+    return Reader(trace_html("t0", values, {name: COLUMNS[name] for name in values} | columns))
 
 
-def opacity(attributes):
-    style = attributes.get("style")
-    return float(style.split(",")[-1].removesuffix(")")) if style else 0.0
+def texts_of(found):
+    return [text for text, _ in found.tokens]
 
 
-def test_tokens_are_shaded_by_how_unlikely_they_were(tmp_path):
+def opacities(found):
+    styles = [attributes.get("style", "0)") for _, attributes in found.tokens]
+    return [float(style.split(",")[-1].removesuffix(")")) for style in styles]
+
+
+def test_tokens_are_shaded_by_how_unlikely_they_were():
     """Nothing behind the first token, which nothing predicted; the full shade from 8 nats on."""
-    logprob = [np.nan, 0.0, -4.0, -8.0, -80.0, -np.inf, 0.5]
-    found = show(tmp_path / "s.zarr", row([*"abcdefg"], logprob))
-    assert [text for text, _ in found.tokens] == [*"abcdefg"]
-    shades = [opacity(attributes) for _, attributes in found.tokens]
-    assert shades == [0, 0, 0.3, 0.6, 0.6, 0.6, 0]
+    found = show(row([*"abcdefg"], [np.nan, 0.0, -4.0, -8.0, -80.0, -np.inf, 0.5]))
+    assert texts_of(found) == [*"abcdefg"]
+    assert opacities(found) == [0, 0, 0.3, 0.6, 0.6, 0.6, 0]
     assert found.tokens[2][1]["title"] == "token 2, id 102, log-probability -4.000"
 
 
@@ -101,79 +106,58 @@ def test_tokens_are_shaded_by_how_unlikely_they_were(tmp_path):
     [
         ("abcde", 3, "prompt, 3 tokensabcanswer, 2 tokensde"),
         ("", 0, "prompt, 0 tokensanswer, 0 tokens"),
+        ("ab", 1, "prompt, 1 tokenaanswer, 1 tokenb"),
         ("abc", -1, "tokens, 3 tokensabc"),
         ("abc", 9, "tokens, 3 tokensabc"),
     ],
 )
-def test_prompt_and_answer_are_divided(tmp_path, texts, prompt_len, shown):
+def test_prompt_and_answer_are_divided(texts, prompt_len, shown):
     """But by a prompt that cannot be."""
-    found = show(tmp_path / "s.zarr", row([*texts], [0.0] * len(texts), prompt_len))
-    assert shown in found.text
+    assert shown in show(row([*texts], [0.0] * len(texts), prompt_len)).text
 
 
-def test_hostile_texts_stay_texts(tmp_path):
-    """In tokens, in other texts, in ids and in the path."""
-    texts = [*HOSTILE, *HOSTILE]
+def test_hostile_texts_stay_texts():
+    """In tokens, in other texts, in titles and in the columns of a store."""
     whole = "".join(HOSTILE).encode("utf-8", "replace").decode()
-    values = row(texts, [-1.0] * len(texts), len(HOSTILE), references=whole)
-    store = make(tmp_path / "<script>alert(1)<\u2215script>", [values])
-    found = Reader(store[0]._repr_html_())
-    shown = [text for text, _ in found.tokens]
-    assert shown[1:] == shown[1:13] * 2
-    for text, expected in zip(shown[1:], HOSTILE, strict=False):
+    found = show(row(HOSTILE, [-1.0] * len(HOSTILE), len(HOSTILE), references=whole))
+    for text, expected in zip(texts_of(found)[1:], HOSTILE, strict=True):
         if expected.isprintable() or expected[0] in "\u202e\u2066":
             assert text == expected
-    assert shown[8] == "␀␛[31m␡�"
-    assert shown[9] == "? half"
-    assert Reader(store._repr_html_()).text.startswith(str(store.path))
-    assert Reader(store_html("<b>", {"</td>": ("<i>", "'\"")})).text.endswith("</td><i>'\"")
+    assert texts_of(found)[8:10] == ["␀␛[31m␡�", "? half"]
     assert found.text.encode()
+    assert Reader(trace_html("<b>", {}, {})).text == "<b>"
+    assert Reader(store_html("<b>", {"</td>": ("<i>", "'\"")})).text.endswith("</td><i>'\"")
 
 
-def test_line_ends_and_empty_tokens_are_seen(tmp_path):
-    found = show(tmp_path / "s.zarr", row(["a\n", "", "\t", "\r\n"], [-1.0] * 4))
-    assert [text for text, _ in found.tokens] == ["a↵\n", "", "\t", "␍↵\n"]
-    assert opacity(found.tokens[1][1]) > 0
+def test_line_ends_and_empty_tokens_are_seen():
+    found = show(row(["a\n", "", "\t", "\r\n"], [-1.0] * 4))
+    assert texts_of(found) == ["a↵\n", "", "\t", "␍↵\n"]
+    assert opacities(found)[1] > 0
 
 
 @pytest.mark.parametrize("texts", ["", '{"a": 1}', '["a"]', "[1, 2]", "[[" * 10**5])
-def test_texts_that_do_not_fit_are_replaced_by_ids(tmp_path, texts):
-    values = row([*"ab"], [-1.0, -1.0])
-    found = show(tmp_path / "s.zarr", values | {"token_texts": texts})
-    assert [text for text, _ in found.tokens] == ["100 ", "101 "]
+def test_texts_that_do_not_fit_are_replaced_by_ids(texts):
+    found = show(row([*"ab"], [-1.0, -1.0]) | {"token_texts": texts})
+    assert texts_of(found) == ["100 ", "101 "]
 
 
-def test_probabilities_that_do_not_fit_shade_nothing(tmp_path):
+def test_probabilities_that_do_not_fit_shade_nothing():
     values = row([*"ab"], [-9.0, -9.0]) | {"logprob": np.zeros(3, np.float32)}
-    own = Column("float32", axis="others")
-    found = show(tmp_path / "s.zarr", values, logprob=own)
-    assert not any("style" in attributes for _, attributes in found.tokens)
+    assert opacities(show(values, logprob=Column("float32", axis="others"))) == [0, 0]
 
 
-def test_of_a_long_trace_the_border_of_prompt_and_answer_is_shown(tmp_path):
-    """Some thousands of 10^5 tokens, in little time."""
-    n = 100_000
-    values = row(["x"] * n, [-1.0] * n, prompt_len=n // 2)
-    found = show(tmp_path / "s.zarr", values)
+def test_of_a_long_trace_the_border_of_prompt_and_answer_is_shown():
+    n = 5 * notebook.MAX_TOKENS
+    found = show(row(["x"] * n, [-1.0] * n, prompt_len=n // 2))
     assert len(found.tokens) == 2 * notebook.MAX_TOKENS
-    assert found.tokens[0][1]["title"].startswith("token 48000,")
-    assert found.tokens[-1][1]["title"].startswith("token 51999,")
-    assert "prompt, 50,000 tokens, the last 2,000 are shown" in found.text
-    assert "answer, 50,000 tokens, the first 2,000 are shown" in found.text
+    assert found.tokens[0][1]["title"].startswith("token 3000,")
+    assert found.tokens[-1][1]["title"].startswith("token 6999,")
+    assert "prompt, 5,000 tokens, the last 2,000 are shown" in found.text
+    assert "answer, 5,000 tokens, the first 2,000 are shown" in found.text
 
 
-def test_numbers_of_the_row_are_shown(tmp_path):
-    values = row([*"ab"], [0.0, 0.0], 1, label=1, score=torch.tensor(0.25, dtype=torch.bfloat16))
-    found = show(tmp_path / "s.zarr", values | {"references": '["yes"]', "question": "no"})
-    assert f"t0, row 0 of {tmp_path}" in found.text
-    assert "prompt_len 1 · label 1 · score 0.25" in found.text
-    assert 'references ["yes"]' in found.text
-    assert "question" not in found.text
-    assert "prompt, 1 tokena" in found.text
-
-
-def test_a_trace_without_tokens_shows_its_texts(tmp_path):
-    found = show(tmp_path / "s.zarr", {"question": "y" * 5000, "label": 0})
+def test_a_trace_without_tokens_shows_its_texts():
+    found = show({"question": "y" * 5000, "label": np.int8(0)})
     assert f"question {'y' * notebook.MAX_CHARS} …" in found.text
     assert "label 0" in found.text
 
@@ -190,8 +174,16 @@ def test_columns_of_other_shapes_are_not_taken_for_tokens():
     assert not found.tokens
 
 
-def test_a_store_is_a_table_of_its_columns(tmp_path):
-    store = make(tmp_path / "s.zarr", [row([*"ab"], [0.0, 0.0])])
+def test_a_store_shows_its_traces_and_is_a_table_of_its_columns(tmp_path):
+    values = row([*"ab"], [0.0, 0.0], 1, label=1, score=torch.tensor(0.25, dtype=torch.bfloat16))
+    values |= {"references": '["yes"]', "question": "no"}
+    columns = {name: COLUMNS[name] for name in values}
+    store = make_store(tmp_path / "<script>alert(1)<\u2215script>", columns, {"t0": values})
+    found = Reader(store[0]._repr_html_())
+    assert f"t0, row 0 of {store.path}" in found.text
+    assert "prompt_len 1 · label 1 · score 0.25" in found.text
+    assert 'references ["yes"]' in found.text
+    assert "question" not in found.text
     found = Reader(store._repr_html_())
-    assert f"{store.path}: 1 rows" in found.text
+    assert found.text.startswith(f"{store.path}: 1 rows")
     assert "logprobfloat32(tokens,)" in found.text
