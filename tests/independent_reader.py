@@ -19,19 +19,8 @@ import numcodecs.zstd
 import numpy as np
 
 # Section 4: the logical types, and how their numbers are stored. A bfloat16 stays its 16 bits.
-NUMBERS = [
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
+INTEGERS = [f"{kind}{n_bits}" for kind in ("int", "uint") for n_bits in (8, 16, 32, 64)]
+NUMBERS = [*INTEGERS, "float16", "float32", "float64"]
 STORED = {name: np.dtype(name).newbyteorder("<") for name in NUMBERS}
 STORED |= {"bool": np.dtype("u1"), "utf8": np.dtype("u1"), "bfloat16": np.dtype("<u2")}
 
@@ -58,7 +47,6 @@ AGAIN = "the store was changed meanwhile: open it again"
 
 
 def need(condition, reason):
-    """Refuse, unless the condition holds."""
     if not condition:
         raise ValueError(reason)
 
@@ -69,7 +57,6 @@ def is_integer(value, low, high):
 
 
 def ceil_div(number, divisor):
-    """The quotient, rounded up."""
     return -(-number // divisor)
 
 
@@ -87,7 +74,6 @@ OFFSETS = layout("int64", [], 512, 1048576)
 
 
 def read_manifest(root):
-    """The manifest of the store in a directory, checked."""
     path = root / "zarr.json"
     need(path.is_file(), "no zarr.json: not a store")
     need(path.stat().st_size <= MAX_MANIFEST_BYTES, "zarr.json is too large")
@@ -143,7 +129,6 @@ def check_manifest(manifest):
 
 
 def check_runs(runs, n_rows):
-    """The runs cover the rows without gaps, in order, and none is empty."""
     covered = 0
     for run in runs:
         need(type(run) is list and len(run) == 2, "manifest: a run is no pair")
@@ -154,7 +139,6 @@ def check_runs(runs, n_rows):
 
 
 def check_sums(run_sums, tails):
-    """All checksums of runs and of last chunks are numbers of 32 bits."""
     need(type(run_sums) is dict, "manifest: run_sums is no object")
     need(all(type(sums) is list for sums in tails.values()), "manifest: a tail is no array")
     for number in [*run_sums.values(), *(number for sums in tails.values() for number in sums)]:
@@ -162,7 +146,6 @@ def check_sums(run_sums, tails):
 
 
 def check_schema(schema):
-    """Every column's description is sound, and the names do not clash."""
     need(len(schema) <= MAX_COLUMNS, "too many columns")
     need("trace_id" not in schema, "a column is called trace_id")
     for name, column in schema.items():
@@ -175,7 +158,6 @@ def check_schema(schema):
 
 
 def check_column(name, column):
-    """The keys, types and names of a column's description are right."""
     need(type(column) is dict and set(column) == set(COLUMN), f"{name}: keys of the description")
     for key, kind in COLUMN.items():
         need(isinstance(column[key], kind), f"{name}: {key} is of another type")
@@ -193,7 +175,6 @@ def check_column(name, column):
 
 
 def check_sizes(name, column):
-    """The sizes of items, chunks and shards keep to the caps; the codec is known."""
     shape = column["item_shape"]
     chunk_items = column["chunk_items"]
     need(len(shape) <= MAX_ITEM_AXES, f"{name}: too many item axes")
@@ -209,7 +190,6 @@ def check_sizes(name, column):
 
 
 def check_counts(manifest):
-    """Every axis has its count, and no array too many shards."""
     counts = manifest["n_items"]
     n_rows = manifest["n_rows"]
     columns = {"trace_id": TRACE_ID, **manifest["schema"]}
@@ -250,7 +230,6 @@ def check_firsts(name, firsts, n_items):
 
 
 def sizes_of_segments(firsts, n_items):
-    """Section 14: the items of each segment."""
     return [stop - first for first, stop in zip(firsts, [*firsts[1:], n_items], strict=True)]
 
 
@@ -272,7 +251,6 @@ def split_axes(column):
 
 
 def count_planes(column):
-    """How many planes a column has."""
     return math.prod(column["item_shape"][place] for place in split_axes(column))
 
 
@@ -300,7 +278,6 @@ def array_paths(manifest):
 
 
 def unzstd(data, size):
-    """The content of a Zstandard frame."""
     return numcodecs.zstd.decompress(data)
 
 
@@ -337,7 +314,6 @@ class Shard:
     """One file of an array, and the index at its end."""
 
     def __init__(self, data, n_entries):
-        """Take the bytes of the file; check and keep the index."""
         self.end = len(data) - 16 * n_entries - 4
         need(self.end >= 0, "a shard is shorter than its index")
         index = data[self.end : -4].tobytes()
@@ -375,12 +351,9 @@ class Array:
         self.shape = tuple(column["item_shape"])
         self.split = split_axes(column)
         self.n_planes = count_planes(column)
-        self.plane_bytes = self.dtype.itemsize * math.prod(self.shape) // self.n_planes
         self.shards = {}
-        self.last = (None, None)
 
     def items(self, start, stop):
-        """The items from start to stop."""
         need(0 <= start <= stop <= self.n_items, f"{self.path}: items that are not committed")
         parts = [np.empty((0, *self.shape), self.dtype)]
         while start < stop:
@@ -394,13 +367,10 @@ class Array:
 
     def chunk(self, segment, number):
         """All planes of a chunk of a segment, put together: (chunk_items, *item_shape)."""
-        if self.last[0] != (segment, number):
-            try:
-                planes = [self.plane(segment, number, plane) for plane in range(self.n_planes)]
-            except ValueError as error:
-                raise ValueError(f"{self.path}: chunk {number}: {error}") from None
-            self.last = ((segment, number), self.join(planes))
-        return self.last[1]
+        try:
+            return self.join([self.plane(segment, number, i) for i in range(self.n_planes)])
+        except ValueError as error:
+            raise ValueError(f"{self.path}: chunk {number}: {error}") from None
 
     def join(self, planes):
         """Put planes, which are numbered in C order over the split axes, into their places."""
@@ -414,7 +384,7 @@ class Array:
         shard, place = divmod(number, self.chunks_per_shard)
         shard += self.first_shards[segment]
         data = self.shard(shard).stored(place * self.n_planes + plane)
-        size = self.chunk_items * self.plane_bytes
+        size = self.chunk_items * self.dtype.itemsize * math.prod(self.shape) // self.n_planes
         whole_sum = crc32c.crc32c(data)
         if self.codec is not None:
             whole_sum = crc32c.crc32c(data[:-4])
@@ -446,7 +416,8 @@ class Array:
             need(self.tail and len(self.tail) == self.n_planes, "not one checksum a plane")
             stated = self.tail[plane]
         if not is_whole:
-            whole_sum = crc32c.crc32c(data[: n_there * self.plane_bytes].ljust(len(data), b"\0"))
+            filled = n_there * len(data) // self.chunk_items
+            whole_sum = crc32c.crc32c(data[:filled].ljust(len(data), b"\0"))
         need(whole_sum == stated, "the checksum is wrong")
 
 
@@ -460,7 +431,6 @@ class Store:
     """A store as its manifest stated it when it was opened."""
 
     def __init__(self, path):
-        """Read the manifest; other files are opened when they are needed."""
         self.root = pathlib.Path(path)
         need(self.root.is_dir(), "no directory: not a store")
         self.directory = self.identity()
@@ -473,11 +443,9 @@ class Store:
 
     @property
     def ids(self):
-        """The ids of all rows."""
         return [self.value("trace_id", row) for row in range(self.n_rows)]
 
     def value(self, name, row):
-        """The value of a column in a row."""
         need(name in self.descriptions, f"no column {name!r}")
         need(0 <= row < self.n_rows, f"no row {row}")
         column = self.descriptions[name]
@@ -504,7 +472,6 @@ class Store:
         return start, stop
 
     def column(self, name):
-        """The array of a column."""
         column = self.descriptions[name]
         n_items = count_items(self.manifest, name, column)
         return self.array(path_of(self.manifest, name), column, n_items)
