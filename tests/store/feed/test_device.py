@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from small import make_store
+from small import complaint, store_columns
 
 from store import Column, CorruptError, TokenLoader, TraceLoader
 from store.feed.device import HELD, DeviceCopies
@@ -63,10 +63,11 @@ class FakeEvent:
 
 @pytest.fixture
 def path(tmp_path):
-    rows = {f"t{i}": {"x": np.full(i % 3, i, np.int32), "text": str(i)} for i in range(20)}
-    return make_store(
-        tmp_path / "s.zarr", {"x": Column("int32", axis="t"), "text": "utf8"}, rows
-    ).path
+    columns = {
+        "x": (Column("int32", axis="t"), [np.full(i % 3, i) for i in range(20)]),
+        "text": ("utf8", map(str, range(20))),
+    }
+    return store_columns(tmp_path / "s.zarr", columns).path
 
 
 @pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
@@ -107,13 +108,6 @@ def test_an_error_comes_after_the_batches_before_it(path):
 
 
 def test_without_cuda_a_device_is_refused(path):
-    for device, message in (
-        ("cuda", "expected one of 0 of CUDA, found 'cuda'; leave it out"),
-        ("cuda:3", "expected one of 0 of CUDA"),
-        ("cpu", "expected one of CUDA, found 'cpu'"),
-        ("gpu", "expected one such as 'cuda:0', found 'gpu'"),
-    ):
-        with pytest.raises(ValueError, match=f"device: {message}"):
-            TraceLoader(path, device=device)
-    with pytest.raises(ValueError, match="expected none with arrays"):
-        TraceLoader(path, device="cuda", arrays="numpy")
+    for device in ("cuda", "cuda:3"):
+        said = complaint(ValueError, TraceLoader, path, device=device)
+        assert said == f"device: expected one of 0 of CUDA, found {device!r}; leave it out"

@@ -1,113 +1,172 @@
-"""TraceLoader and TraceDataset: order, workers, exact resume, errors in the caller."""
+"""Loaders against the list of what was written: order, values, exact resume; errors, forks, cold
+files, and torch's own DataLoader."""
 
+import json
 import os
-import pickle
 import signal
+from itertools import islice, zip_longest
 
 import numpy as np
 import pytest
 import torch
-from oracle import assert_batch, write_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import SCHEMA, assert_batch, bits, make_rows
+from small import complaint, one_column
+from stopping import visits
 from torch.utils.data import ConcatDataset, DataLoader
 
 from store import (
     Batch,
     Column,
     CorruptError,
-    GlobalShuffleSampler,
     NotFoundError,
     Ragged,
     Schema,
     SchemaError,
     StoreWriter,
+    TokenLoader,
     TraceDataset,
     TraceLoader,
     TraceStore,
     permutation,
 )
+from store.feed.order import EpochOrder
 from store.read.arrays.file_reads import FileReads
 from store.read.arrays.mapped_file import MappedFile
+from store.read.joined.joined_store import open_joined
 from store.read.row_reader import RowReader
+
+ROWS = make_rows(SCHEMA, 40, seed=0)  # those of the fixture `store_path`
+SEED = 5
+TOKEN_COLUMNS = ["tokens", "hidden_states", "zipped", "label", "states", "question", "flag"]
+SLOW = pytest.mark.slow
+# of fewer rows than ranks, and of rows taken one by one, some ranks get none in the last step
+may_be_empty = pytest.mark.filterwarnings("ignore:.* get an empty last batch:RuntimeWarning")
+
+
+def visited(kind, chosen):
+    """What a loader visits without a shuffle: (row, row), or (row, position) of tokens."""
+    if kind is TraceLoader:
+        return [(row, row) for row in chosen]
+    return [(row, at) for row in chosen for at in range(len(ROWS[row][1]["tokens"]))]
+
+
+def assert_values(batch, rows=ROWS):
+    """Bit for bit what was written, of rows or of tokens."""
+    if batch.positions is None:
+        expected = [rows[row][1] for row in batch.rows.tolist()]
+        assert_batch(batch, [{name: row[name] for name in batch.columns} for row in expected])
+        return
+    for i, (row, at) in enumerate(visits(batch)):
+        for name, values in batch.columns.items():
+            wanted = rows[row][1][name]
+            wanted = wanted[at] if SCHEMA.columns[name].axis else wanted
+            assert bits(values[i]) == bits(wanted), (name, row, at)
+
+
+HOP = st.fixed_dictionaries(
+    {
+        "batch_size": st.integers(1, 9),
+        "num_workers": st.integers(0, 3),
+        "arrays": st.sampled_from(["torch", "numpy"]),
+    }
+)
+HOPS = st.lists(st.tuples(HOP, st.integers(1, 4), st.integers(1, 6)), max_size=4)
+
+
+@may_be_empty
+@pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
+@settings(max_examples=40)
+@given(
+    source=st.sampled_from(["merged", "linked", "routed"]),
+    columns=st.sampled_from([None, ["zipped", "question"], ["tokens", "label"]]),
+    chosen=st.none() | st.lists(st.integers(0, 39), min_size=1, unique=True),
+    shuffle=st.booleans(),
+    window_rows=st.sampled_from([1, 4096]),
+    cache_bytes=st.sampled_from([None, 0, 200]),
+    is_cold=st.booleans(),
+    hops=HOPS,
+)
+def test_each_step_is_that_of_the_list(
+    sources, kind, source, columns, chosen, shuffle, window_rows, cache_bytes, is_cold, hops
+):
+    """Whatever is changed on the way: batch sizes, threads, ranks, kinds of arrays. Every state of
+    every step goes on exactly there, and all ranks have as many batches."""
+    store = open_joined(sources[source], cache_bytes)
+    every = visited(kind, range(40) if chosen is None else chosen)
+    n = len(every)
+    if not n:
+        return
+    order = [
+        every[place]
+        for epoch in range(len(hops) + 1)
+        for place in EpochOrder(n, SEED, epoch, shuffle, kind.listed)[range(n)]
+    ]
+    found, state = [], None
+    columns = TOKEN_COLUMNS if columns is None and kind is TokenLoader else columns
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
+        if is_cold:
+            patch.setattr(RowReader, "is_cached", lambda *_: False)
+        for options, world_size, n_steps in [*hops, ({"batch_size": 7}, 1, 99)]:
+            loaders = [
+                kind(store, columns, shuffle=shuffle, seed=SEED, rows=chosen, **options, **rank)
+                for rank in ({"rank": i, "world_size": world_size} for i in range(world_size))
+            ]
+            for loader in loaders if state else ():
+                loader.load_state_dict(json.loads(state))
+                loader.set_epoch(loader.epoch)  # as a loop does: the position stays
+            (length,) = set(map(len, loaders))
+            n_left = n - len(found) % n
+            assert length == -(-n_left // (world_size * options["batch_size"]))
+            for batches in islice(zip(*loaders, strict=True), n_steps):
+                for batch in batches:
+                    assert_values(batch)
+                    assert len(batch) <= options["batch_size"]
+                turns = zip_longest(*map(visits, batches))
+                found += [visit for turn in turns for visit in turn if visit is not None]
+                (state,) = {json.dumps(loader.state_dict()) for loader in loaders}
+                reached = json.loads(state)
+                assert (reached["epoch"], reached["position"]) == divmod(len(found), n)
+                assert {loader.epoch for loader in loaders} == {reached["epoch"]}
+    assert found == order[: len(found)]
+    assert not len(found) % n
 
 
 def delivered(loader):
     return [row for batch in loader for row in batch.rows.tolist()]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_batches_follow_the_permutation_whatever_the_workers(store_path, rows, num_workers):
-    loader = TraceLoader(store_path, batch_size=7, shuffle=True, seed=5, num_workers=num_workers)
-    order = permutation(40, 5, 0)
-    for i, batch in enumerate(loader):
-        wanted = order[7 * i : 7 * i + 7]
-        assert batch.rows.tolist() == wanted.tolist()
-        assert_batch(batch, [rows[row][1] for row in wanted])
-    assert i + 1 == len(loader) == 6
-
-
-def test_rows_restrict_the_loader(store_path):
-    rows = np.array([3, 30, 4, 17])
-    assert delivered(TraceLoader(store_path, ["label"], 3, rows=rows)) == rows.tolist()
-    assert sorted(delivered(TraceLoader(store_path, ["label"], 3, True, rows=rows))) == sorted(rows)
+def test_rows_are_chosen_by_number_or_by_a_filter(store_path):
+    rows = [3, 30, 4, 17]
+    assert delivered(TraceLoader(store_path, [], 3, rows=rows)) == rows
     chosen = TraceStore.open(store_path).where("label == 1").tolist()
     assert delivered(TraceLoader(store_path, ["label"], 3, where="label == 1")) == chosen
     with pytest.raises(ValueError, match="where: expected None with rows"):
         TraceLoader(store_path, ["label"], 3, rows=rows, where="label == 1")
+    with pytest.raises(TypeError, match="columns: expected a sequence of names"):
+        TraceLoader(store_path, "label")
 
 
-def ranks(store, world_size, state=None, **options):
+def ranks(store, world_size, **options):
     """The loaders of all ranks."""
     store = TraceStore.open(store)
-    shares = [
+    return [
         TraceLoader(store, shuffle=True, rank=rank, world_size=world_size, **options)
         for rank in range(world_size)
     ]
-    for loader in shares if state else ():
-        loader.load_state_dict(state)
-    return shares
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("n_rows, batch_size, world_size", [(33, 16, 2), (40, 13, 3), (9, 2, 4)])
-@pytest.mark.parametrize("window_rows", [1, 4096])
-def test_ranks_deliver_as_many_batches(
-    store_path, rows, monkeypatch, n_rows, batch_size, world_size, num_workers, window_rows
-):
-    """Also where a last step cut from the order would have a row for some ranks alone; every value
-    is right, one by one and in windows, and `len` says what comes, of the rest as well."""
-    monkeypatch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
-    options = {"batch_size": batch_size, "num_workers": num_workers, "rows": range(n_rows)}
-    shares = ranks(store_path, world_size, **options)
-    n_steps = -(-n_rows // (batch_size * world_size))
-    assert [len(loader) for loader in shares] == [n_steps] * world_size
-    delivered_rows, states = [], []
-    for step in zip(*shares, strict=True):
-        for batch in step:
-            assert_batch(batch, [rows[row][1] for row in batch.rows.tolist()])
-            assert 1 <= len(batch) <= batch_size
-        delivered_rows.append([batch.rows.tolist() for batch in step])
-        states.append([loader.state_dict() for loader in shares])
-    every = [row for step in delivered_rows for share in step for row in share]
-    assert sorted(every) == list(range(n_rows))
-    for done, of_step in enumerate(states[:-1], start=1):
-        assert of_step == [of_step[0]] * world_size
-        rest = ranks(store_path, world_size, of_step[0], **options)
-        assert [len(loader) for loader in rest] == [n_steps - done] * world_size
-        steps = [[batch.rows.tolist() for batch in step] for step in zip(*rest, strict=True)]
-        assert steps == delivered_rows[done:]
-        assert [len(loader) for loader in rest] == [n_steps] * world_size
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("window_rows", [1, 4096])
+@pytest.mark.parametrize("num_workers, window_rows", [(0, 1), (2, 4096)])
 @pytest.mark.parametrize(
     "n_rows, batch_size, n_empty, cure",
     [(3, 8, 1, "last 3 rows"), (5, 1, 3, "last 1 rows, batch_size=2 or more shares them")],
 )
 def test_a_rank_without_a_row_gets_an_empty_batch_and_a_warning(
-    store_path, rows, monkeypatch, num_workers, window_rows, n_rows, batch_size, n_empty, cure
+    store_path, monkeypatch, num_workers, window_rows, n_rows, batch_size, n_empty, cure
 ):
-    """Fewer rows than ranks: an empty batch has every column, and can be pickled, moved, padded."""
+    """Fewer rows than ranks: an empty batch has every column, and can be moved and padded."""
     monkeypatch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
     options = {"batch_size": batch_size, "num_workers": num_workers, "rows": range(n_rows)}
     last = []
@@ -115,26 +174,21 @@ def test_a_rank_without_a_row_gets_an_empty_batch_and_a_warning(
         with pytest.warns(
             RuntimeWarning, match=rf"{n_empty} of 4 ranks get an empty last batch.*{cure}"
         ):
-            batches = list(loader)
-        assert len(batches) == len(loader)
-        last.append(batches[-1])
+            *_, batch = loader
+        last.append(batch)
     assert sum(len(batch) == 0 for batch in last) == n_empty
-    empty = last[-1]
-    assert len(empty) == 0
+    empty = last[-1].to("cpu")
     whole = TraceStore.open(store_path).read([0])
-    for name in whole.columns:
-        if isinstance(whole[name], Ragged):
+    assert list(empty.keys()) == list(whole.keys())
+    for name, values in whole.columns.items():
+        if isinstance(values, Ragged):
             assert empty[name].offsets.tolist() == [0]
-            assert empty[name].values.shape[1:] == whole[name].values.shape[1:]
+            assert empty[name].values.shape[1:] == values.values.shape[1:]
             assert empty.padded(name)[0].shape[:2] == (0, 0)
-        elif isinstance(whole[name], torch.Tensor):
-            assert empty[name].shape == (0, *whole[name].shape[1:])
-            assert empty[name].dtype == whole[name].dtype
+        elif isinstance(values, torch.Tensor):
+            assert (empty[name].shape, empty[name].dtype) == ((0, *values.shape[1:]), values.dtype)
         else:
             assert empty[name] == []
-    moved = pickle.loads(pickle.dumps(empty)).to("cpu")  # noqa: S301 - our own
-    assert list(moved.keys()) == list(whole.keys())
-    assert list(moved) == []
 
 
 def test_a_warning_that_is_an_error_keeps_the_position(store_path):
@@ -146,39 +200,15 @@ def test_a_warning_that_is_an_error_keeps_the_position(store_path):
     assert loader.state_dict()["position"] == 4
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_empty_batch_of_cold_files_and_of_compressed_rows(tmp_path, monkeypatch, num_workers):
-    """Read past the page cache, and with the times of the chunk cache."""
-    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
-    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
-    columns = {
-        "x": Column("uint8", (70_000,)),
-        "z": Column("float32", (8,), codec="zstd", chunk_items=2),
-    }
-    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns)) as writer:
-        for i in range(7):
-            writer.append(str(i), {"x": np.full(70_000, i, np.uint8), "z": np.zeros(8, "f4")})
-    loaders = ranks(tmp_path / "s.zarr", 3, num_workers=num_workers, batch_size=1, cache_bytes=64)
-    found = []
-    for loader in loaders:
-        with pytest.warns(RuntimeWarning, match="drop_last=True"):
-            found.append([batch["x"][:, 0].tolist() for batch in loader])
-    assert [len(shares) for shares in found] == [3, 3, 3]
-    assert sorted(row for share in found for batch in share for row in batch) == list(range(7))
-    assert found[1][-1] == found[2][-1] == []
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("columns", [["label"], None])
-@pytest.mark.parametrize("window_rows", [1, 4096])
+@pytest.mark.parametrize("num_workers, window_rows", [(0, 1), (2, 1), (2, 4096)])
 def test_a_forked_child_is_refused_its_parents_iterator(
-    store_path, monkeypatch, columns, num_workers, window_rows
+    store_path, monkeypatch, num_workers, window_rows
 ):
     """At once, as it has none of the threads that read; a new iteration of the loader goes well
     there, and the parent's goes on."""
     monkeypatch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
-    loader = TraceLoader(store_path, columns, 3, True, num_workers=num_workers)
+    loader = TraceLoader(store_path, None, 3, True, num_workers=num_workers)
     batches = iter(loader)
     seen = next(batches).rows.tolist()
     child = os.fork()
@@ -206,40 +236,114 @@ def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
     whole = int(np.searchsorted(lengths, 16, side="right"))
     batches = iter(TraceLoader(broken_path, ["tokens"], 1, num_workers=num_workers))
     for i in range(whole):
-        assert next(batches)["tokens"].values.tolist() == rows[i][1]["tokens"].tolist()
+        assert_values(next(batches), rows)
+        assert i < whole
     with pytest.raises(CorruptError, match=rf"shard 1: .*; rows? {whole}"):
         next(batches)
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "method", [None, "fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
-)
-def test_torch_dataloader_with_every_start_method(store_path, rows, method):
-    """Packed batches through torch's own loader and default collate, after the parent has read."""
-    dataset = TraceDataset(store_path)
-    dataset[3]
-    loader = DataLoader(
-        dataset,
-        batch_size=8,
-        sampler=GlobalShuffleSampler(dataset, seed=4),
-        num_workers={None: 0, "spawn": 1}.get(method, 2),
-        multiprocessing_context=method,
+@pytest.fixture
+def damaged_offsets(tmp_path):
+    """A store of short rows of many shards; the offsets of row 40 are damaged."""
+    column = Column("int32", axis="t", chunk_items=4, shard_items=8)
+    store = one_column(tmp_path / "s.zarr", "x", column, [np.arange(row % 7) for row in range(60)])
+    offsets = store.path / "_offsets/t/c/0"
+    data = bytearray(offsets.read_bytes())
+    data[40 * 8 : 41 * 8] = (2**40).to_bytes(8, "little")
+    offsets.write_bytes(data)
+    return store.path
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_damaged_offsets_are_an_error_of_their_own_batch(damaged_offsets, num_workers):
+    """Batches are found many at a time; those before the damaged one are delivered all the same,
+    and hold no rows but their own."""
+    batches = iter(
+        TraceLoader(damaged_offsets, ["x"], 5, num_workers=num_workers, prefetch_bytes=0)
     )
+    for first in range(0, 35, 5):  # row 39 ends where row 40 begins
+        batch = next(batches)
+        assert batch.rows.tolist() == list(range(first, first + 5))
+        assert batch["x"].lengths.tolist() == [row % 7 for row in batch.rows.tolist()]
+        assert batch.rows.untyped_storage().nbytes() == 5 * 8
+        assert batch["x"].offsets.untyped_storage().nbytes() == 6 * 8
+    with pytest.raises(CorruptError, match="axis 't'"):
+        next(batches)
+
+
+@pytest.fixture
+def cold(monkeypatch):
+    """Nothing seems to be in the page cache; the ranges that are read from files."""
+    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
+    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
+    found = []
+    fill = FileReads.read
+
+    def read(files, ranges):
+        found.append(ranges)
+        fill(files, ranges)
+
+    monkeypatch.setattr(FileReads, "read", read)
+    return found
+
+
+@pytest.mark.parametrize("num_workers, kept_fraction", [(0, 0.0), (2, 0.5), (2, 1.0)])
+def test_cold_rows_are_the_same_read_from_files(
+    tmp_path, monkeypatch, cold, num_workers, kept_fraction
+):
+    """Long rows beside short ones, over the ends of shards; some columns are advised instead. A
+    rank without a row gets an empty batch of them."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "states": Column("float16", (1024,), axis="t", shard_items=128, chunk_items=32),
+        "packed": Column("float16", (1024,), axis="t", codec="zstd:1"),
+        "last": Column("uint8", (70_000,), shard_items=4, chunk_items=1),
+        "label": Column("int8"),
+    }
+    rows = []
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns)) as writer:
+        for i in range(20):
+            states = rng.normal(size=(rng.integers(0, 90), 1024)).astype(np.float16)
+            last = rng.integers(0, 256, 70_000, np.uint8)
+            rows.append(
+                (f"{i}", {"states": states, "packed": states, "last": last, "label": np.int8(i)})
+            )
+            writer.append(*rows[-1])
+    monkeypatch.setattr("store.feed.loader.kept_fraction", lambda *_: kept_fraction)
+    loader = TraceLoader(tmp_path / "s.zarr", None, 3, True, num_workers=num_workers)
     batches = list(loader)
-    order = permutation(40, 4, 0)
-    for i, batch in enumerate(batches):
-        assert isinstance(batch, Batch)
-        assert_batch(batch, [rows[row][1] for row in order[8 * i : 8 * i + 8]])
-    assert len(batches) == 5
+    for batch in batches:
+        assert_values(batch, rows)
+    assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(range(20))
+    assert len(cold) > len(loader)  # of two columns
+    options = {"num_workers": num_workers, "rows": range(7), "batch_size": 1}
+    for i, loader in enumerate(ranks(tmp_path / "s.zarr", 3, **options)):
+        with pytest.warns(RuntimeWarning, match="drop_last=True"):
+            *_, last = loader
+        assert last["last"].shape == (int(i == 0), 70_000)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_cold_neighbours_are_read_from_files(tmp_path, monkeypatch, cold, num_workers):
+    """Small rows in their order, across files and gaps, as long ranges."""
+    values = np.random.default_rng(0).integers(0, 256, (700, 4096), np.uint8)
+    column = Column("uint8", (4096,), chunk_items=8, shard_items=160)
+    path = one_column(tmp_path / "s.zarr", "x", column, values).path
+    for rows in (None, [*range(5, 300), *range(310, 700), 2]):
+        loader = TraceLoader(path, ["x"], 100, rows=rows, num_workers=num_workers, arrays="numpy")
+        monkeypatch.setattr(loader, "_batches_together", lambda: 1)
+        cold.clear()
+        for batch in loader:
+            np.testing.assert_array_equal(batch["x"], values[batch.rows])
+        assert len(cold) > 5
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_of_torch_sends_a_batch_without_items(tmp_path):
-    lengths = (2, 2, 0)
-    rows = [(str(n), {"x": np.arange(k, dtype="i4")}) for n, k in enumerate(lengths)]
-    path = write_store(tmp_path / "s.zarr", Schema({"x": Column("int32", axis="tokens")}), rows)
-    loader = DataLoader(TraceDataset(path), 2, num_workers=1)
+@pytest.mark.parametrize("lengths", [(2, 2, 0)])
+def test_a_worker_of_torch_sends_a_batch_without_items(tmp_path, lengths):
+    rows = [np.arange(n, dtype="i4") for n in lengths]
+    store = one_column(tmp_path / "s.zarr", "x", Column("int32", axis="tokens"), rows)
+    loader = DataLoader(TraceDataset(store), 2, num_workers=1)
     assert [batch["x"].values.tolist() for batch in loader] == [[0, 1, 0, 1], []]
 
 
@@ -250,7 +354,6 @@ def test_rows_read_one_by_one_pack_to_the_same_batch(store_path, rows):
     assert batch.rows.tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     "name, change, found",
     [
@@ -260,103 +363,88 @@ def test_rows_read_one_by_one_pack_to_the_same_batch(store_path, rows):
         ("states", str, "a text"),
     ],
 )
-def test_rows_that_differ_in_a_column_make_no_batch(store_path, name, change, found, first):
+def test_rows_that_differ_in_a_column_make_no_batch(store_path, name, change, found):
     """Whichever comes first; the error names the column and the rows."""
-    rows = [TraceDataset(store_path)[i] for i in (3, 5, 8)]
-    for row in rows[first : first + 2]:
-        value = row.pop(name)
-        if change:
-            row[name] = change(value)
-    numbers = r"row 3, .* in rows \[8\]" if first == 0 else r"row 3, .* in rows \[5, 8\]"
-    with pytest.raises(SchemaError, match=f"column {name!r}: .*{numbers}") as error:
-        Batch.from_rows(rows)
-    assert error.match(f"{found} in row")
+    for first, numbers in enumerate((r"row 3, .* in rows \[8\]", r"row 3, .* in rows \[5, 8\]")):
+        rows = [TraceDataset(store_path)[i] for i in (3, 5, 8)]
+        for row in rows[first : first + 2]:
+            value = row.pop(name)
+            if change:
+                row[name] = change(value)
+        with pytest.raises(SchemaError, match=f"column {name!r}: .*{numbers}") as error:
+            Batch.from_rows(rows)
+        assert error.match(f"{found} in row")
 
 
-def test_a_batch_is_indexed_by_name_and_by_position(store_path):
-    batch = TraceStore.open(store_path).read([2, 1])
-    assert list(batch.keys()) == list(batch[0])
-    assert torch.equal(batch[1]["tokens"], batch["tokens"].row(1))
-    with pytest.raises(IndexError, match="from 0 to 1"):
-        batch[2]
-    with pytest.raises(NotFoundError, match="closest: 'tokens'"):
-        batch["token"]
+CACHE = "cache_bytes: expected 0, or at least one chunk of 24 bytes, found"
+SEQUENCE = "rows: expected a sequence of"
+SELECTION = "expected a selection from 0 to 2"
 
 
-def test_taking_exactly_every_batch_moves_to_the_next_epoch(store_path):
-    """Also for a state saved before the loop asks for more."""
-    loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
-    first = [batch.rows.tolist() for _, batch in zip(range(len(loader)), loader, strict=False)]
-    assert loader.state_dict()["epoch"] == 1
-    assert loader.state_dict()["position"] == 0
-    assert [batch.rows.tolist() for batch in loader] != first
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"batch_size": 2.5}, ValueError, "batch_size: expected an integer of 1 or more, found"),
+        ({"num_workers": -1}, ValueError, "num_workers: expected an integer of 0 or more, found"),
+        ({"rank": 2, "world_size": 2}, ValueError, "expected 0 <= rank < world_size"),
+        ({"cache_bytes": 23}, ValueError, f"{CACHE} 23"),
+        ({"rows": [True]}, IndexError, "expected a mask of its 40 rows, found one of 1"),
+        ({"rows": [0, 40]}, IndexError, "expected a row from 0 to 39, found 40"),
+        ({"rows": [-41]}, IndexError, "expected a row from -40 to 39, found -41"),
+        ({"rows": np.array([2**63], np.uint64)}, IndexError, f"to 39, found {2**63}"),
+        *(
+            ({"rows": wrong}, TypeError, SEQUENCE)
+            for wrong in ([[0]], "0", [0, "0"], np.array([0], object))
+        ),
+        ({"arrays": "jax"}, ValueError, 'arrays: expected "torch" or "numpy", found \'jax\''),
+        ({"arrays": "numpy", "pin_memory": True}, ValueError, 'expected False with arrays="numpy"'),
+        ({"shuffle": "blocks"}, ValueError, "shuffle: expected one of False, True, found 'blocks'"),
+        ({"rows": [1], "follow": True}, ValueError, "follow: expected False with rows"),
+        ({"replacement": True}, ValueError, "replacement: expected weights with it"),
+        ({"weights": [1]}, ValueError, "weights: expected shuffle=True"),
+        ({"device": "cpu"}, ValueError, "device: expected one of CUDA, found 'cpu'"),
+        ({"device": "gpu"}, ValueError, "device: expected one such as 'cuda:0', found 'gpu'"),
+        ({"device": "cuda", "arrays": "numpy"}, ValueError, "expected none with arrays="),
+        ({"select": {"planes": {"layers": slice(0, 3)}}}, IndexError, SELECTION),
+        ({"select": {"planes": {"depth": 0}}}, NotFoundError, "expected an axis of ["),
+        ({"select": {"lables": {}}}, NotFoundError, "select: expected one of the columns read"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_is_allowed(store_path, arguments, error, message):
+    """Before the first batch; by a dataset as well."""
+    assert message in complaint(error, TraceLoader, store_path, **arguments)
+    if "select" in arguments:
+        assert message in complaint(error, TraceDataset, store_path, **arguments)
+    elif error is IndexError and "mask" not in message:
+        dataset = TraceDataset(store_path)
+        expected, _, _ = message.partition(", found")
+        assert expected in complaint(IndexError, dataset.__getitems__, arguments["rows"])
 
 
-def test_no_columns_are_rows_alone(store_path):
-    assert delivered(TraceLoader(store_path, [])) == list(range(40))
-    with pytest.raises(TypeError, match="columns: expected a sequence of names"):
-        TraceLoader(store_path, "label")
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"position": 41}, "expected position from 0 to 40, found 41"),
+        ({"position": 2.5}, "expected position from 0 to 40, found 2.5"),
+        ({"epoch": -1}, "expected epoch from 0 to 536870912, found -1"),
+        ({"seed": 6}, "expected seed 5, found 6"),
+        ({"shuffle": False}, "expected shuffle True, found False"),
+        ({"order": 2}, "expected order 1, found 2"),
+        ({"n_rows": 41}, "expected n_rows 40, found 41"),
+        ({"rows": "others"}, "expected rows 'all', found 'others'"),
+        ({"store": "another"}, "expected store '"),  # with the same rows
+    ],
+)
+def test_a_state_that_fits_nothing_is_refused_and_changes_nothing(store_path, change, message):
+    loader = TraceLoader(store_path, ["label"], 3, True, SEED)
+    next(iter(loader))
+    before = loader.state_dict()
+    said = complaint(ValueError, loader.load_state_dict, before | change)
+    assert said.startswith(f"state_dict: {message}")
+    assert loader.state_dict() == before
 
 
-@pytest.mark.parametrize("kept_fraction", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_cold_rows_are_the_same_read_from_files(tmp_path, monkeypatch, num_workers, kept_fraction):
-    """Long rows beside short ones, over the ends of shards; some columns are advised instead."""
-    rng = np.random.default_rng(0)
-    columns = {
-        "states": Column("float16", (1024,), axis="t", shard_items=128, chunk_items=32),
-        "packed": Column("float16", (1024,), axis="t", codec="zstd:1"),
-        "last": Column("uint8", (70_000,), shard_items=4, chunk_items=1),
-        "label": Column("int8"),
-    }
-    rows = []
-    with StoreWriter.create(tmp_path / "cold.zarr", Schema(columns)) as writer:
-        for i in range(20):
-            states = rng.normal(size=(rng.integers(0, 90), 1024)).astype(np.float16)
-            last = rng.integers(0, 256, 70_000, np.uint8)
-            rows.append({"states": states, "packed": states, "last": last, "label": np.int8(i)})
-            writer.append(str(i), rows[-1])
-    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
-    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
-    monkeypatch.setattr("store.feed.loader.kept_fraction", lambda *_: kept_fraction)
-    found = []
-    fill = FileReads.read
-
-    def read(files, ranges):
-        found.append(ranges)
-        fill(files, ranges)
-
-    monkeypatch.setattr(FileReads, "read", read)
-    loader = TraceLoader(tmp_path / "cold.zarr", None, 3, True, num_workers=num_workers)
-    n_rows = 0
-    for batch in loader:
-        assert_batch(batch, [rows[row] for row in batch.rows.tolist()])
-        n_rows += len(batch)
-    assert n_rows == 20
-    assert len(found) > len(loader)  # of two columns
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("rows", [None, [*range(5, 300), *range(310, 700), 2]])
-def test_cold_neighbours_are_read_from_files(tmp_path, monkeypatch, num_workers, rows):
-    """Small rows in their order, across files and gaps, as long ranges."""
-    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
-    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
-    values = np.random.default_rng(0).integers(0, 256, (700, 4096), np.uint8)
-    column = Column("uint8", (4096,), chunk_items=8, shard_items=160)
-    path = tmp_path / "s.zarr"
-    with StoreWriter.create(path, Schema({"x": column})) as writer:
-        writer.append_many(list(map(str, range(700))), {"x": values})
-    found = []
-    fill = FileReads.read
-
-    def read(files, ranges):
-        found.append(ranges)
-        fill(files, ranges)
-
-    monkeypatch.setattr(FileReads, "read", read)
-    loader = TraceLoader(path, ["x"], 100, rows=rows, num_workers=num_workers, arrays="numpy")
-    monkeypatch.setattr(loader, "_batches_together", lambda: 1)
-    for batch in loader:
-        np.testing.assert_array_equal(batch["x"], values[batch.rows])
-    assert len(found) > 5
+@pytest.mark.parametrize("epoch", [-1, 1.5, 2**29 + 1])
+def test_an_epoch_is_a_number_of_a_known_range(store_path, epoch):
+    loader = TraceLoader(store_path, ["label"])
+    assert "epoch: expected an integer from 0" in complaint(ValueError, loader.set_epoch, epoch)

@@ -1,7 +1,7 @@
-"""Several stores as one: values, one global order, exact resume; and what is refused."""
+"""Several stores as one: values, shares and resume; and what is refused. The order over all is in
+`test_loading.py`."""
 
 import pickle
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,38 +18,19 @@ from store import (
     TraceDataset,
     TraceLoader,
     TraceStore,
-    permutation,
 )
 from store.read.joined.joined_store import open_joined
 from store.traces.notes import notes_path
 
 
-@pytest.fixture(scope="module", params=["linked", "routed"])
-def parts(request, tmp_path_factory, rows):
+@pytest.fixture(params=["linked", "routed"])
+def parts(request, sources):
     """The forty rows in four stores, one of them empty; routed: with other chunks in one."""
-    folder = tmp_path_factory.mktemp("parts")
-    cuts = [0, 7, 7, 30, 40]
-    paths = []
-    for i, (start, stop) in enumerate(pairwise(cuts)):
-        schema = SCHEMA
-        if request.param == "routed" and i == 2:
-            schema = {name: replaced(column) for name, column in SCHEMA.columns.items()}
-            schema = type(SCHEMA)(schema)
-        paths.append(write_store(folder / f"{i}.zarr", schema, rows[start:stop], 1 + i))
-    return paths
-
-
-def replaced(column):
-    options = {name: getattr(column, name) for name in ("axis", "axis_names", "split")}
-    codec = None if column.codec else "zstd"
-    return Column(
-        column.dtype, column.item_shape, codec=codec, chunk_items=7, shard_items=70, **options
-    )
+    return sources[request.param]
 
 
 def test_every_value_of_every_row(parts, rows):
     store = open_joined(parts)
-    assert len(store) == 40
     assert list(store.ids) == [trace_id for trace_id, _ in rows]
     for i, (trace_id, row) in enumerate(rows):
         assert store.row_of(trace_id) == i
@@ -68,18 +49,6 @@ def test_every_value_of_every_row(parts, rows):
     assert_batch(again.read([39, 0]), [rows[39][1], rows[0][1]])
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("batch_size", [1, 7, 64])
-def test_one_order_over_all(parts, rows, batch_size, num_workers):
-    loader = TraceLoader(parts, None, batch_size, True, 5, num_workers=num_workers)
-    order = permutation(40, 5, 0)
-    found = []
-    for batch in loader:
-        assert_batch(batch, [rows[row][1] for row in batch.rows.tolist()])
-        found += batch.rows.tolist()
-    assert found == order.tolist()
-
-
 def test_parts_of_items_are_selected(parts, rows):
     select = {
         "hidden_states": {"tokens": slice(1, 5), "layers": slice(0, 3, 2)},
@@ -90,20 +59,6 @@ def test_parts_of_items_are_selected(parts, rows):
             expected = rows[row][1]
             assert bits(found["hidden_states"]) == bits(expected["hidden_states"][1:5, ::2])
             assert bits(found["planes"]) == bits(expected["planes"][:, :, 1:2])
-
-
-def test_tokens_of_all(parts, rows):
-    found = []
-    for batch in TokenLoader(parts, ["tokens", "hidden_states", "label"], 50, True):
-        keys = zip(batch.rows.tolist(), batch.positions.tolist(), strict=True)
-        for i, (row, at) in enumerate(keys):
-            found.append((row, at))
-            values = rows[row][1]
-            assert bits(batch["hidden_states"][i]) == bits(values["hidden_states"][at])
-            assert bits(batch["label"][i]) == bits(values["label"])
-    assert sorted(found) == [
-        (i, k) for i, (_, row) in enumerate(rows) for k in range(len(row["tokens"]))
-    ]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -117,30 +72,30 @@ def test_a_data_set_of_several(parts, rows, num_workers):
 
 @pytest.mark.filterwarnings("ignore:.* get an empty last batch")
 @pytest.mark.parametrize("n_stops", [1, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "options", [{}, *({"weights": [3, 2, 1], "replacement": one} for one in (False, True))]
-)
-def test_resume_at_random_stops(parts, n_stops, options):
+@pytest.mark.parametrize("replacement", [False, True])
+def test_shares_resume_at_random_stops(parts, n_stops, replacement):
     """Batch sizes, ranks and threads change at every stop, of an epoch at least."""
     stores = [path for i, path in enumerate(parts) if i != 1]  # which is empty
+    options = {"weights": [3, 2, 1], "replacement": replacement}
     check_stops(TraceLoader, stores, n_stops, **options)
     check_stops(TokenLoader, stores, n_stops, tokens=slice(0, 3), **options)
 
 
 def test_other_stores_are_refused(tmp_path):
-    a = one_column(tmp_path / "a", "x", Column("float32", (3,)), [np.zeros(3, np.float32)])
-    b = one_column(tmp_path / "b", "x", Column("float32", (4,)), [np.zeros(4, np.float32)])
-    with pytest.raises(SchemaError, match="expected column 'x' as in"):
-        TraceLoader([a, b])
-    origins = [{"weights_sha256": "1"}, {"weights_sha256": "2"}]
-    c, d = (
-        one_column(tmp_path / f"m{i}", "x", "int8", [1], provenance=origin)
-        for i, origin in enumerate(origins)
-    )
-    with pytest.raises(SchemaError, match="expected weights_sha256"):
-        TraceLoader([c, d])
-    with pytest.raises(SchemaError, match="one or more, found none"):
-        TraceDataset([])
+    def store(name, kind, value, **options):
+        return one_column(tmp_path / name, name[0], kind, [value], **options)
+
+    a, b = (store(f"x_{n}", Column("float32", (n,)), np.zeros(n, np.float32)) for n in (3, 4))
+    c, d = (store(f"x_m{i}", "int8", 1, provenance={"weights_sha256": i}) for i in "12")
+    y = store("y", "int32", 1)
+    for stores, message in (
+        ([a, b], "expected column 'x' as in"),
+        ([c, d], "expected weights_sha256"),
+        ([a, y], r"that share a column, found .*x_3: x; .*y: y"),
+        ([], "one or more, found none"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            TraceLoader(stores)
     assert open_joined([a]) is a
 
 
@@ -167,11 +122,8 @@ def test_columns_without_an_item_are_joined(tmp_path):
 
 def test_what_is_noted_beside_each_store_is_filtered_by(tmp_path):
     """By the ids of that store, though both have them."""
-    stores = [
-        make_store(tmp_path / name, {"x": "int8"}, {str(i): {"x": i} for i in range(3)})
-        for name in ("a", "b")
-    ]
-    for store, noted in zip(stores, ("1,1,bad,x", "2,0,bad,y"), strict=True):
+    stores = [one_column(tmp_path / name, "x", "int8", range(3)) for name in ("a", "b")]
+    for store, noted in zip(stores, ("t1,1,bad,x", "t2,0,bad,y"), strict=True):
         notes_path(store.path).write_text(f"trace_id,label,tags,note\n{noted}\n")
     store = open_joined(stores)
     assert store.where("tag == 'bad'").tolist() == [1, 5]
@@ -194,12 +146,3 @@ def test_states_are_of_the_same_stores_in_the_same_order(parts):
     TraceLoader(list(map(TraceStore.open, parts)), ["flag"]).load_state_dict(state)
     with pytest.raises(ValueError, match="state_dict: expected store"):
         TraceLoader(parts[::-1], ["label"]).load_state_dict(state)
-
-
-def test_stores_without_a_common_column_are_refused(tmp_path):
-    """Their batches would be empty."""
-    paths = [
-        one_column(tmp_path / f"{name}.zarr", name, "int32", [1, 2]).path for name in ("x", "y")
-    ]
-    with pytest.raises(SchemaError, match=r"that share a column, found .*x\.zarr: x; .*y\.zarr: y"):
-        TraceLoader(paths)

@@ -1,9 +1,12 @@
+"""What the kernel is asked for ahead of the reads, and what stays in memory."""
+
 import math
 
 import numpy as np
 import pytest
+from small import one_column
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, TraceStore
 from store.feed.epoch_reads import VisitTimes, is_kept, kept_fraction
 from store.feed.order import Batches, EpochOrder
 from store.feed.prefetch import Readahead, row_bytes
@@ -11,44 +14,27 @@ from store.read.arrays.mapped_file import MappedFile
 from store.read.row_reader import RowReader
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """The rows that the kernel is asked for; all seem to be cold."""
-    rows = []
-    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
+@pytest.mark.parametrize(
+    "budget_bytes, is_cached, expected",
+    [(1, False, range(40)), (0, False, []), (10**9, True, [])],
+)
+def test_cold_rows_are_asked_for_once_and_in_order(
+    store_path, monkeypatch, budget_bytes, is_cached, expected
+):
+    """Nothing without a budget, nor of what is in memory."""
+    asked = []
+    monkeypatch.setattr(RowReader, "is_cached", lambda *_: is_cached)
     monkeypatch.setattr(
-        RowReader, "advise", lambda self, plan, some, schedule=None: rows.extend(some.tolist())
+        RowReader, "advise", lambda self, plan, some, schedule=None: asked.extend(some.tolist())
     )
-    return rows
-
-
-def batches():
-    return Batches(EpochOrder(40, 0, 0, shuffle=False), 4)
-
-
-def read_through(store_path, budget_bytes):
     store = TraceStore.open(store_path)
-    readahead = Readahead(store, store.plan(["tokens"]), batches(), budget_bytes)
+    batches = Batches(EpochOrder(40, 0, 0, shuffle=False), 4)
+    readahead = Readahead(store, store.plan(["tokens"]), batches, budget_bytes)
     for i in range(10):
         readahead.advance(range(i, i + 1), i)
         readahead.wait(i)
     readahead.close()
-
-
-def test_cold_rows_are_asked_for_once_and_in_order(store_path, asked):
-    read_through(store_path, budget_bytes=1)
-    assert asked == list(range(40))
-
-
-def test_nothing_is_asked_for_without_budget(store_path, asked):
-    read_through(store_path, budget_bytes=0)
-    assert asked == []
-
-
-def test_nothing_is_asked_for_what_is_cached(store_path, asked, monkeypatch):
-    monkeypatch.setattr(RowReader, "is_cached", lambda *_: True)
-    read_through(store_path, budget_bytes=10**9)
-    assert asked == []
+    assert asked == list(expected)
 
 
 def test_advice_on_every_kind_of_column_is_harmless(store_path):
@@ -61,12 +47,9 @@ def test_advice_on_every_kind_of_column_is_harmless(store_path):
 def test_the_kernel_is_asked_for_the_layers_that_are_read(tmp_path, monkeypatch):
     """Where they lie so far apart that what is between them would cost more than a call."""
     states = Column("float16", (10, 4096), axis="t", axis_names=("layers", "hidden"))
-    with StoreWriter.create(tmp_path / "long.zarr", Schema({"x": states})) as writer:
-        for i in range(3):
-            writer.append(f"t{i}", {"x": np.zeros((2, 10, 4096), np.float16)})
+    store = one_column(tmp_path / "s.zarr", "x", states, [np.zeros((2, 10, 4096), "f2")] * 3)
     asked = []
     monkeypatch.setattr(MappedFile, "advise", lambda _, start, stop, __: asked.append(stop - start))
-    store = TraceStore.open(tmp_path / "long.zarr")
     for text, expected in (("2,5,9", [8192] * 18), ("2", [8192] * 6), ("1-9", [6 * 81920])):
         asked.clear()
         store.reader.advise(store.plan(["x"], {"x": {"layers": text}}), np.arange(3))
@@ -82,13 +65,11 @@ def test_row_bytes_counts_what_is_read(store_path):
 
 
 def test_what_fits_is_kept_and_of_more_a_part(tmp_path):
-    assert kept_fraction(0, 0) == 0.0
-    assert kept_fraction(10, 40) == 1.0
-    assert kept_fraction(40, 40) == 0.5
-    files = []
-    for i in range(100):
-        (tmp_path / str(i)).write_bytes(b"x")
-        files.append(MappedFile(tmp_path / str(i)))
+    assert [kept_fraction(*sizes) for sizes in ((0, 0), (10, 40), (40, 40))] == [0.0, 1.0, 0.5]
+    (tmp_path / "x").write_bytes(b"x")
+    files = [MappedFile(tmp_path / "x") for _ in range(100)]
+    for i, file in enumerate(files):
+        file.path = tmp_path / str(i)
     for fraction, least, most in ((0.0, 0, 0), (0.5, 30, 70), (1.0, 100, 100)):
         assert least <= sum(is_kept(file, fraction) for file in files) <= most
 

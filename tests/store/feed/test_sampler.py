@@ -1,8 +1,11 @@
+"""The global shuffle as a sampler: shares of ranks, and exact resume."""
+
 import json
 
 import numpy as np
 import pytest
-from torch.utils.data import DistributedSampler
+from small import complaint
+from torch.utils.data import DataLoader, DistributedSampler
 
 from store import GlobalShuffleSampler, permutation
 
@@ -14,26 +17,22 @@ def shares(n, world_size, **options):
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_ranks_share_one_order(world_size):
-    """All ranks together visit each row once, in the order that one process would, turn by turn."""
+    """All ranks together visit each row once, in the order that one process would, turn by turn;
+    `drop_last` leaves out what they cannot share evenly."""
     rows = [list(sampler) for sampler in shares(23, world_size, drop_last=False)]
     turns = [share[i] for i in range(23) for share in rows if i < len(share)]
     assert turns == permutation(23, 1, 0).tolist()
-    assert [len(sampler) for sampler in shares(23, world_size, drop_last=False)] == list(
-        map(len, rows)
-    )
+    lengths = [len(sampler) for sampler in shares(23, world_size, drop_last=False)]
+    assert lengths == [len(share) for share in rows]
+    even = list(zip(*shares(23, world_size, drop_last=True), strict=True))
+    assert [row for step in even for row in step] == turns[: 23 - 23 % world_size]
 
 
 def test_rows_that_ranks_cannot_share_evenly_need_a_choice():
-    with pytest.raises(
-        ValueError, match=r"3 ranks.*found 23; drop_last=True leaves out 2 .*=False"
-    ):
-        GlobalShuffleSampler(23, 1, 0, 3)
-    with pytest.raises(ValueError, match="or neither, found rank 0 of None"):
-        GlobalShuffleSampler(8, rank=0)
-    samplers = shares(23, 3, drop_last=True)
-    assert [len(sampler) for sampler in samplers] == [7, 7, 7]
-    rows = list(zip(*samplers, strict=True))
-    assert [row for step in rows for row in step] == permutation(23, 1, 0)[:21].tolist()
+    said = complaint(ValueError, GlobalShuffleSampler, 23, 1, 0, 3)
+    assert "expected rows that 3 ranks can share evenly, found 23; drop_last=True leaves" in said
+    assert "out 2 of them, drop_last=False gives" in said
+    assert "found rank 0 of None" in complaint(ValueError, GlobalShuffleSampler, 8, rank=0)
     assert sorted(row for sampler in shares(24, 3) for row in sampler) == list(range(24))
 
 
@@ -56,19 +55,28 @@ def test_it_is_a_distributed_sampler():
     assert isinstance(GlobalShuffleSampler(8), DistributedSampler)
 
 
-def test_a_state_is_json_with_numbers_of_numpy():
-    sampler = GlobalShuffleSampler(50, seed=np.int64(3))
+@pytest.mark.parametrize("stop", range(6))
+def test_a_plain_data_loader_resumes(stop):
+    """A state is JSON, also of numbers of NumPy."""
+    order = permutation(23, 0, 1).tolist()
+    sampler = GlobalShuffleSampler(23, seed=np.int64(0))
     sampler.set_epoch(np.int64(1))
-    state = json.loads(json.dumps(sampler.state_dict(np.int64(10))))
-    again = GlobalShuffleSampler(50, seed=3)
+    steps = iter(DataLoader(range(23), 4, sampler=sampler))
+    found = [row for _ in range(stop) for row in next(steps).tolist()]
+    state = json.loads(json.dumps(sampler.state_dict()))
+    assert state == sampler.state_dict(np.int64(len(found)))
+    again = GlobalShuffleSampler(23)
     again.load_state_dict(state)
-    assert list(again) == list(sampler)[10:]
+    again.set_epoch(1)
+    assert len(again) == 23 - len(found)
+    assert found + list(again) == order
+    assert list(again) == order
 
 
 @pytest.mark.parametrize("key", ["epoch", "position", "seed", "n_rows"])
 def test_a_state_that_lacks_something_is_refused(key):
     sampler = GlobalShuffleSampler(50)
-    state = sampler.state_dict()
-    del state[key]
-    with pytest.raises(ValueError, match=f"state_dict: expected {key} .*found None"):
-        sampler.load_state_dict(state)
+    state = sampler.state_dict() | {key: None}
+    said = complaint(ValueError, sampler.load_state_dict, state)
+    assert said.startswith(f"state_dict: expected {key} ")
+    assert said.endswith("found None")

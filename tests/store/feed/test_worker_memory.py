@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from oracle import bits
+from small import make_store, store_columns
 from torch.utils.data import DataLoader
 
-from store import Column, Schema, StoreWriter, TraceDataset
+from store import Column, GlobalShuffleSampler, TraceDataset, TraceLoader, permutation
 from store.feed import worker_memory as shared
 
 N_ROWS, BATCH_SIZE = 60, 6
@@ -23,6 +24,13 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
+COLUMNS = {
+    "states": Column("bfloat16", (600,), "t"),
+    "x": Column("float32", (256,), "t", codec="zstd"),
+    "fixed": Column("float32", (3000,)),
+    "name": "utf8",
+    "label": "int8",
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,30 +52,18 @@ def large_rows():
 
 @pytest.fixture(scope="module")
 def large_path(tmp_path_factory, large_rows):
-    schema = Schema(
-        {
-            "states": Column("bfloat16", (600,), "t"),
-            "x": Column("float32", (256,), "t", codec="zstd"),
-            "fixed": Column("float32", (3000,)),
-            "name": Column("utf8"),
-            "label": Column("int8"),
-        }
-    )
-    path = tmp_path_factory.mktemp("shared") / "s.zarr"
-    with StoreWriter.create(path, schema) as writer:
-        for i, row in enumerate(large_rows):
-            writer.append(str(i), row)
-    return path
+    rows = {str(i): row for i, row in enumerate(large_rows)}
+    return make_store(tmp_path_factory.mktemp("shared") / "s.zarr", COLUMNS, rows).path
 
 
 def loader_of(path, n=2, **settings):
     return DataLoader(TraceDataset(path), BATCH_SIZE, num_workers=n, **settings)
 
 
-def assert_whole(batches, rows):
+def assert_whole(batches, rows, order=range(N_ROWS)):
     for i, batch in enumerate(batches):
-        for found, row in zip(batch, rows[BATCH_SIZE * i :], strict=False):
-            for name, value in row.items():
+        for found, row in zip(batch, order[BATCH_SIZE * i :], strict=False):
+            for name, value in rows[row].items():
                 assert bits(found[name]) == bits(value), name
     assert len(batches) == N_ROWS // BATCH_SIZE
 
@@ -84,22 +80,36 @@ def arena_addresses():
     return [range(int(first, 16), int(stop, 16)) for first, stop in spans]
 
 
-def arenas_mapped():
-    return len(arena_addresses())
-
-
 @pytest.mark.parametrize(
     "method", ["fork", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
 )
 def test_held_batches_keep_their_bytes(large_path, large_rows, method):
-    """All batches of two epochs, with workers that stay; they came through the arena."""
-    loader = loader_of(large_path, persistent_workers=True, multiprocessing_context=method)
-    first, second = list(loader), list(loader)
-    assert arenas_mapped()
-    assert_whole(first, large_rows)
-    assert_whole(second, large_rows)
+    """All batches of two epochs, with workers that stay; they came through the arena. The workers
+    start from a store in use: its cache full, its threads reading, a lock taken."""
+    dataset = TraceDataset(large_path)
+    threads = iter(TraceLoader(dataset.store, None, BATCH_SIZE, num_workers=2))
+    dataset.store.read(range(N_ROWS))
+    received = [next(threads)]
+    assert dataset.store.cache.stats.bytes > 0
+    loader = DataLoader(
+        dataset,
+        BATCH_SIZE,
+        sampler=GlobalShuffleSampler(dataset, seed=4),
+        num_workers=2,
+        persistent_workers=True,
+        multiprocessing_context=method,
+        timeout=60,
+    )
+    order = permutation(N_ROWS, 4, 0)
+    with dataset.store.cache._lock:
+        first = list(loader)
+    second = list(loader)
+    assert arena_addresses()
+    assert_whole(first, large_rows, order)
+    assert_whole(second, large_rows, order)
     first[0]["x"].values.zero_()  # writable, and shared with no other batch
-    assert_whole(second, large_rows)
+    assert_whole(second, large_rows, order)
+    assert_whole([*received, *threads], large_rows)
 
 
 def test_memory_is_reused_when_the_last_tensor_is_gone(large_path):
@@ -233,25 +243,19 @@ def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(large_path, l
     assert bits(held[0]["x"].values) == x_of(large_rows, 0)
 
 
-def test_batches_that_outlive_their_worker_give_their_memory_back(large_path):
-    """With the last tensor, its arena is gone."""
-    shared._attached.clear()
-    held = list(loader_of(large_path, 1))
-    assert len(shared._attached) == 1
-    while held:
-        held.pop()
-    gc.collect()
-    assert not shared._attached
-
-
 def test_batches_reach_a_process_with_many_open_files(large_path, large_rows):
-    """A thousand of them are no reason for its workers' memory to stay."""
+    """A thousand of them are no reason for its workers' memory to stay: with the last tensor of a
+    batch that outlives its worker, the arena is gone."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     shared._attached.clear()
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
     try:
-        assert_whole(list(loader_of(large_path, 1)), large_rows)
+        held = list(loader_of(large_path, 1))
+        assert_whole(held, large_rows)
+        assert len(shared._attached) == 1
+        while held:
+            held.pop()
         gc.collect()
         assert not shared._attached
     finally:
@@ -286,11 +290,11 @@ def test_where_an_arena_is_refused_batches_travel_as_torch_sends_them(
 
 def test_small_rows_gathered_in_a_worker_come_through_the_arena(tmp_path):
     """Also those that are gathered by one call, and fixed columns."""
-    schema = Schema({"x": Column("int32", axis="t"), "y": Column("int32", (16,))})
-    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
-        for i in range(4000):
-            writer.append(str(i), {"x": np.full(20 + i % 3, i), "y": np.full(16, -i)})
-    loader = DataLoader(TraceDataset(tmp_path / "s.zarr"), 2000, num_workers=1)
+    x = [np.full(20 + i % 3, i) for i in range(4000)]
+    y = [np.full(16, -i) for i in range(4000)]
+    columns = {"x": (Column("int32", axis="t"), x), "y": (Column("int32", (16,)), y)}
+    store = store_columns(tmp_path / "s.zarr", columns)
+    loader = DataLoader(TraceDataset(store), 2000, num_workers=1)
     for i, batch in enumerate(loader):
         for tensor in (batch["x"].values, batch["y"]):
             assert any(tensor.data_ptr() in place for place in arena_addresses())
