@@ -8,33 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MAKE = """
-import sys
-import ml_dtypes
-import numpy as np
-from store import Column, Schema, StoreWriter
-
-states = Column("float16", (2, 8), axis="tokens", axis_names=("layers", "hidden"))
-texts = dict.fromkeys(["question_id", "question", "answer", "references"], Column("utf8"))
-numbers = {"prompt_len": "int32", "answer_len": "int32", "half": "bfloat16", "score": "float32"}
-columns = {"hidden_states": states, **texts, **{name: Column(d) for name, d in numbers.items()}}
-draw = np.random.default_rng(0)
-with StoreWriter.create("a.zarr", Schema({**columns, "label": Column("int8")})) as writer:
-    for i in range(8):
-        row = {
-            "hidden_states": draw.normal(size=(5, 2, 8)).astype(np.float16),
-            "question_id": f"q{i // 2}",
-            "question": "where",
-            "answer": f"here {i % 3}",
-            "references": '["here 1"]',
-            "prompt_len": 2,
-            "answer_len": 3,
-            "half": ml_dtypes.bfloat16(1.5),
-            "score": float("-inf") if i == 3 else i,
-            "label": i % 2,
-        }
-        writer.append(f"t{i}", row)
-"""
 COMMANDS = [
     "info a.zarr",
     "get a.zarr t3",
@@ -55,12 +28,33 @@ COMMANDS = [
 RUN = """
 import sys
 sys.modules["torch"] = None
+import ml_dtypes
+import numpy as np
+from small import store_columns
+from store import Column, NotFoundError, TraceLoader, TraceStore
+
+draw = np.random.default_rng(0)
+layers = Column("float16", (2, 8), axis="tokens", axis_names=("layers", "hidden"))
+store_columns(
+    "a.zarr",
+    {
+        "hidden_states": (layers, draw.normal(size=(8, 5, 2, 8)).astype(np.float16)),
+        "question_id": ("utf8", [f"q{i // 2}" for i in range(8)]),
+        "question": ("utf8", ["where"] * 8),
+        "answer": ("utf8", [f"here {i % 3}" for i in range(8)]),
+        "references": ("utf8", ['["here 1"]'] * 8),
+        "prompt_len": ("int32", [2] * 8),
+        "answer_len": ("int32", [3] * 8),
+        "half": ("bfloat16", [ml_dtypes.bfloat16(1.5)] * 8),
+        "score": ("float32", [float("-inf") if i == 3 else i for i in range(8)]),
+        "label": ("int8", [i % 2 for i in range(8)]),
+    },
+)
 from store.cli.main import main
 for command in sys.argv[1:]:
     status = main(command.split())
     assert status == 0, command
 
-from store import NotFoundError, TraceLoader, TraceStore
 assert TraceStore.open("a.zarr").view()._repr_html_()
 loader = TraceLoader("a.zarr", batch_size=3, shuffle=True, num_workers=2, arrays="numpy")
 assert sorted(int(row) for batch in loader for row in batch.rows) == list(range(8))
@@ -80,16 +74,15 @@ def folder(tmp_path_factory):
     (folder / "ids.txt").write_text("t1\nt2\n")
     scores = "".join(f"t{i},{i / 8}\n" for i in range(8))
     (folder / "scores.csv").write_text(f"trace_id,score\n{scores}")
-    for arguments in ([MAKE], [RUN, *COMMANDS]):
-        done = subprocess.run(
-            [sys.executable, "-c", *arguments],
-            cwd=folder,
-            env={"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *COMMANDS],
+        cwd=folder,
+        env={"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 

@@ -1,12 +1,19 @@
 """Without the calls that Linux alone has: the same bytes are written and read."""
 
+import hashlib
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 import pytest
+from small import store_columns
+from torch.utils.data import DataLoader
+
+from store import Column, TraceDataset, TraceLoader, TraceStore
+from store.check.verify import verify_store
 
 ROOT = Path(__file__).parents[2]
 TAKE_AWAY = """
@@ -33,13 +40,32 @@ def refuse(event, arguments):
         raise FileNotFoundError(2, "no such file", str(arguments[0]))
 
 sys.addaudithook(refuse)
+
+from test_portable import digests, write
+
+if __name__ == "__main__":
+    write(sys.argv[1])
+    for path in sys.argv[1:]:
+        print("read", *digests(path))
 """
-WORK = """
-import hashlib, os, sys
-import numpy as np
-from store import Column, Schema, StoreWriter, TraceDataset, TraceLoader, TraceStore
-from store.cli.main import main
-from torch.utils.data import DataLoader
+
+
+def write(path):
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 20, 60)
+    columns = {
+        "states": (
+            Column("float32", (64, 64), axis="tokens"),
+            [draw.normal(size=(n, 64, 64)).astype(np.float32) for n in lengths],
+        ),
+        "packed": (
+            Column("float16", (64,), axis="tokens", codec="zstd:1"),
+            [draw.normal(size=(n, 64)).astype(np.float16) for n in lengths],
+        ),
+    }
+    with patch("store.write.writer.COMMIT_ROWS", 31):
+        store_columns(path, columns)
+
 
 def digest(batches):
     found = hashlib.sha256()
@@ -49,48 +75,19 @@ def digest(batches):
         found.update(repr(batch.texts("trace_id")).encode())
     return found.hexdigest()
 
-def work(path):
-    columns = {
-        "states": Column("float32", (64, 64), axis="tokens"),
-        "packed": Column("float16", (64,), axis="tokens", codec="zstd:1"),
-    }
-    draw = np.random.default_rng(0)
-    if not os.path.exists(path):
-        with StoreWriter.create(path, Schema(columns)) as writer:
-            for i in range(60):
-                n = int(draw.integers(1, 20))
-                row = {
-                    "states": draw.normal(size=(n, 64, 64)).astype(np.float32),
-                    "packed": draw.normal(size=(n, 64)).astype(np.float16),
-                }
-                writer.append(f"t{i}", row)
-                if i == 30:
-                    writer.commit()
-    names = ["trace_id", *columns]
+
+def digests(path):
+    """Of what is read by one thread and by several, by processes, and with checksums."""
+    names = ["trace_id", "states", "packed"]
     given = {"columns": names, "batch_size": 8, "shuffle": True, "seed": 3}
-    print(digest(TraceLoader(path, **given)))
-    print(digest(TraceLoader(path, num_workers=2, **given)))
     dataset = TraceDataset(path, names)
-    print(digest(DataLoader(dataset, batch_size=8, num_workers=2)))
-    print(digest([TraceStore.open(path, check=True).read(range(60), names)]))
-    assert main(["verify", path]) == 0
-
-if __name__ == "__main__":
-    for path in sys.argv[1:]:
-        work(path)
-"""
-
-
-def run(code, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if re.fullmatch("[0-9a-f]{64}", line)]
+    assert not verify_store(path).problems
+    return [
+        digest(TraceLoader(path, **given)),
+        digest(TraceLoader(path, num_workers=2, **given)),
+        digest(DataLoader(dataset, batch_size=8, num_workers=2)),
+        digest([TraceStore.open(path, check=True).read(range(60), names)]),
+    ]
 
 
 def leave_cache(path):
@@ -103,10 +100,20 @@ def leave_cache(path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is nothing to take away")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_the_plain_ways_give_the_same_bytes(tmp_path):
     """Written with and without them, read with and without them, by threads and processes."""
     plain, linux = tmp_path / "plain.zarr", tmp_path / "linux.zarr"
-    written = run(TAKE_AWAY + WORK, plain)
-    assert run(WORK, linux, plain) == 2 * written
+    write(linux)
+    expected = digests(linux)
     leave_cache(linux)
-    assert run(TAKE_AWAY + WORK, linux) == written
+    done = subprocess.run(
+        [sys.executable, "-c", TAKE_AWAY, plain, linux],
+        env={"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == 2 * [" ".join(["read", *expected])]
+    assert digests(plain) == expected

@@ -20,8 +20,8 @@ def other_layout(column):
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory, rows, merged_path):
-    """The forty rows merged by reference into one store, in four stores of which one is empty, and
+def sources(tmp_path_factory, rows, store_path, merged_path):
+    """The forty rows in one store, merged by reference, in four stores of which one is empty, and
     in four of which one has other chunks."""
     folder = tmp_path_factory.mktemp("sources")
     linked = [
@@ -31,4 +31,5 @@ def sources(tmp_path_factory, rows, merged_path):
     other = Schema({name: other_layout(column) for name, column in SCHEMA.columns.items()})
     routed = [*linked]
     routed[2] = write_store(folder / "other.zarr", other, rows[CUTS[2] : CUTS[3]])
-    return {"merged": [merged_path], "linked": linked, "routed": routed}
+    one = {"written": [store_path], "merged": [merged_path]}
+    return one | {"linked": linked, "routed": routed}

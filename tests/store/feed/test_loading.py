@@ -79,7 +79,7 @@ HOPS = st.lists(st.tuples(HOP, st.integers(1, 4), st.integers(1, 6)), max_size=4
 @pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
 @settings(max_examples=40)
 @given(
-    source=st.sampled_from(["merged", "linked", "routed"]),
+    source=st.sampled_from(["written", "merged", "linked", "routed"]),
     columns=st.sampled_from([None, ["zipped", "question"], ["tokens", "label"]]),
     chosen=st.none() | st.lists(st.integers(0, 39), min_size=1, unique=True),
     shuffle=st.booleans(),

@@ -168,9 +168,8 @@ def test_ranks_share_what_is_left(n, start, batch_size, world_size, lends, drop_
 
 def test_a_million_tokens_are_shuffled_well():
     """Against a fair shuffle, with five standard deviations to spare: where a token comes to lie,
-    who its neighbours are, and how far apart neighbours come to lie."""
+    and who its neighbours are."""
     order = EpochOrder(N, 0, 0, listed=-1)[range(N)]
-    assert np.bincount(order, minlength=N).max() == 1
     positions = np.arange(N)
     # moves between hundredths: 10,000 cells of 100
     cells = np.bincount(order // 10_000 * 100 + positions // 10_000, minlength=10_000)
@@ -178,14 +177,10 @@ def test_a_million_tokens_are_shuffled_well():
     assert abs(chi2 - 99**2) < 5 * np.sqrt(2 * 99**2)
     # tokens that still follow each other, in either direction: two are expected
     assert (np.abs(np.diff(order)) == 1).sum() < 15
-    for lag in (1, 2, 3, 10, 100, 1000, 8192):
-        correlation = np.corrcoef(order[lag:], order[:-lag])[0, 1]
-        assert abs(correlation) < 5 / np.sqrt(N)
-    distances = np.abs(np.diff(np.argsort(order)))
-    assert abs(distances.mean() - N / 3) < 5 * N / np.sqrt(18 * N)
-    assert abs(np.corrcoef(order, positions)[0, 1]) < 5 / np.sqrt(N)
     other = EpochOrder(N, 0, 1, listed=-1)[range(N)]
-    assert abs(np.corrcoef(order, other)[0, 1]) < 5 / np.sqrt(N)
+    lagged = [(order[lag:], order[:-lag]) for lag in (1, 2, 3, 10, 100, 1000, 8192)]
+    for one, another in (*lagged, (order, positions), (order, other)):
+        assert abs(np.corrcoef(one, another)[0, 1]) < 5 / np.sqrt(N)
     assert (order == other).sum() < 10
 
 

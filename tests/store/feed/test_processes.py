@@ -2,123 +2,113 @@
 
 import json
 import os
-import subprocess
-import sys
+import socket
+from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-
-from store import Column, Schema, StoreWriter
-
-N_ROWS = 33  # of two ranks with batches of 8: cut plainly, rank 1 would have a batch less
-
-LOOP = """
-import json, sys
-from store import GlobalShuffleSampler, TraceDataset, TraceLoader
-path, kind, out = sys.argv[1:]
-def feed(**options):
-    if kind == "loader":
-        return TraceLoader(path, ["x"], 8, shuffle=True, **options)
-    from torch.utils.data import DataLoader
-    dataset = TraceDataset(path, ["x"])
-    sampler = GlobalShuffleSampler(dataset, **options)
-    return DataLoader(dataset, 9, sampler=sampler, collate_fn=lambda batch: batch)
-def rows_of(batches):
-    return [batch.rows.tolist() for batch in batches]
-def save(rank, batches, weight=0.0):
-    with open(f"{out}-{rank}.json", "w") as file:
-        json.dump([batches, weight], file)
-"""
-DDP = """
 import torch
 import torch.distributed as dist
-batches = feed()  # made before the process group
-assert len(batches) == 5
-dist.init_process_group("gloo")
-assert len(batches) == 3
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-seen = []
-for batch in batches:
-    seen.append(batch.rows.tolist())
-    optimizer.zero_grad()
-    model(batch["x"].float()[:, None]).square().mean().backward()
-    optimizer.step()
-weight = model.module.weight.item()
-assert len(rows_of(feed(rank=0, world_size=1))) == 5
-save(dist.get_rank(), seen, weight)
-dist.barrier()
-dist.destroy_process_group()
-"""
-FABRIC = """
-from lightning_fabric import Fabric
-fabric = Fabric(accelerator="cpu", devices=2)
-fabric.launch()
-batches = feed() if kind == "loader" else fabric.setup_dataloaders(feed(drop_last=False))
-save(fabric.global_rank, rows_of(batches))
-fabric.barrier()
-"""
-ACCELERATE = """
-from accelerate import Accelerator, DataLoaderConfiguration
-accelerator = Accelerator(
-    cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=False)
-)
-save(accelerator.process_index, rows_of(accelerator.prepare(feed())))
-"""
+from faults import start, wait
+from small import one_column
+from torch.utils.data import DataLoader
+
+from store import GlobalShuffleSampler, TraceDataset, TraceLoader
+
+N_ROWS = 33  # of two ranks with batches of 8: cut plainly, rank 1 would have a batch less
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("processes") / "s.zarr"
-    with StoreWriter.create(path, Schema({"x": Column("int32")})) as writer:
-        for row in range(N_ROWS):
-            writer.append(str(row), {"x": row})
-    return path
+    folder = tmp_path_factory.mktemp("processes")
+    return one_column(folder / "s.zarr", "x", "int32", range(N_ROWS)).path
 
 
-def run(script, path, kind, folder, in_torchrun):
-    """Run a script in two processes: the batches of each, and the weight that each ends with."""
-    (folder / "loop.py").write_text(LOOP + script)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*(torchrun if in_torchrun else []), folder / "loop.py", path, kind, folder / "rank"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    found = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
-    assert found[0][1] == found[1][1]
-    return [batches for batches, _ in found]
+def feed(path, kind, **options):
+    if kind == "loader":
+        return TraceLoader(path, ["x"], 8, shuffle=True, **options)
+    dataset = TraceDataset(path, ["x"])
+    sampler = GlobalShuffleSampler(dataset, **options)
+    return DataLoader(dataset, 9, sampler=sampler, collate_fn=lambda batch: batch)
 
 
-def assert_shared(shares):
-    """No row on both ranks, and all rows on one."""
-    rows = [row for share in shares for batch in share for row in batch]
-    assert sorted(rows) == list(range(N_ROWS))
+def rows_of(batches):
+    return [batch.rows.tolist() for batch in batches]
+
+
+def train(path):
+    """The rows of the steps of this process, and the weight that they end with."""
+    batches = feed(path, "loader")  # made before the process group
+    assert len(batches) == 5
+    dist.init_process_group("gloo")
+    assert len(batches) == 3
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    seen = []
+    for batch in batches:
+        seen.append(batch.rows.tolist())
+        optimizer.zero_grad()
+        model(batch["x"].float()[:, None]).square().mean().backward()
+        optimizer.step()
+    assert len(rows_of(feed(path, "loader", rank=0, world_size=1))) == 5
+    dist.barrier()
+    dist.destroy_process_group()
+    return seen, model.module.weight.item()
+
+
+def share_by_fabric(path, kind):
+    from lightning_fabric import Fabric
+
+    fabric = Fabric(accelerator="cpu", devices=2)
+    fabric.launch()
+    batches = feed(path, kind) if kind == "loader" else feed(path, kind, drop_last=False)
+    found = rows_of(batches if kind == "loader" else fabric.setup_dataloaders(batches))
+    fabric.barrier()
+    return found, 0.0
+
+
+def share_by_accelerate(path, kind):
+    """Which shares the batches of a DataLoader by itself."""
+    from accelerate import Accelerator, DataLoaderConfiguration
+
+    options = DataLoaderConfiguration(even_batches=False)
+    accelerator = Accelerator(cpu=True, dataloader_config=options)
+    return rows_of(accelerator.prepare(feed(path, kind))), 0.0
+
+
+def run(folder, work):
+    """Have two forked processes work, numbered as torchrun does: the batches of each. They end with
+    the same weight, and have no row on both, and all rows on one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    numbers = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+
+    def in_rank(rank):
+        names = ("RANK", "LOCAL_RANK")
+        os.environ |= address | numbers | dict.fromkeys(names, str(rank))
+        (folder / f"{rank}.json").write_text(json.dumps(work()))
+
+    children = [start(partial(in_rank, rank)) for rank in range(2)]
+    assert [wait(child) for child in children] == [0, 0]
+    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    shares, weights = zip(*found, strict=True)
+    assert weights[0] == weights[1]
+    assert sorted(row for share in shares for batch in share for row in batch) == [*range(N_ROWS)]
+    return shares
 
 
 def test_a_plain_loop_ends_on_all_ranks_with_the_same_weights(path, tmp_path):
     """As many batches on each, in a loader that was made before the process group."""
-    shares = run(DDP, path, "loader", tmp_path, in_torchrun=True)
-    assert_shared(shares)
+    shares = run(tmp_path, partial(train, path))
     assert [list(map(len, share)) for share in shares] == [[8, 7, 2], [8, 7, 1]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
-def test_processes_of_fabric_share_the_rows(path, tmp_path, kind):
-    assert_shared(run(FABRIC, path, kind, tmp_path, in_torchrun=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["loader", "sampler"])
-@pytest.mark.skipif(not find_spec("accelerate"), reason="accelerate is not installed")
-def test_processes_of_accelerate_share_the_rows(path, tmp_path, kind):
-    """Which shares the batches of a DataLoader by itself."""
-    assert_shared(run(ACCELERATE, path, kind, tmp_path, in_torchrun=True))
+@pytest.mark.parametrize("share", [share_by_fabric, share_by_accelerate])
+def test_processes_of_others_share_the_rows(path, tmp_path, kind, share):
+    if share is share_by_accelerate and not find_spec("accelerate"):
+        pytest.skip("accelerate is not installed")
+    run(tmp_path, partial(share, path, kind))

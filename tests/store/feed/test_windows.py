@@ -124,28 +124,35 @@ def test_rows_that_take_longer_to_copy_than_to_find_are_read_by_batch(tmp_path):
     assert small_batches_together(store, store.plan(["trace_id"]), 5000) == 1
 
 
-@pytest.mark.parametrize("num_workers, first", [(0, 0), (2, 0), (0, 9000)])
-def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(tmp_path, num_workers, first):
-    """Thousands of short rows say nothing of the long ones behind them."""
-    lengths = [1] * 4000 + [200_000] * 100
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    """A store of many short rows and long ones behind them, and how long they are."""
+    lengths = [1] * 2000 + [200_000] * 50
     rows = [np.full(n, i % 251, np.uint8) for i, n in enumerate(lengths)]
-    path = one_column(tmp_path / "s.zarr", "x", BYTES, rows).path
-    sizes = []
+    return one_column(tmp_path_factory.mktemp("uneven") / "s.zarr", "x", BYTES, rows).path, lengths
 
-    class Watched(TraceLoader):
-        def batch_reader(self):
-            read = super().batch_reader()
 
-            def watch(located, options):
-                batch = read(located, options)
-                sizes.append(batch["x"].values.nbytes)
-                return batch
+class Watched(TraceLoader):
+    """Writes down how many bytes are read at once."""
 
-            return watch
+    def batch_reader(self):
+        self.sizes = []
+        read = super().batch_reader()
 
-    options = {"num_workers": num_workers, "select": {"x": {"t": slice(first, None)}}}
-    loader = Watched(path, ["x"], 10, **options)
+        def watch(located, options):
+            batch = read(located, options)
+            self.sizes.append(batch["x"].values.nbytes)
+            return batch
+
+        return watch
+
+
+@pytest.mark.parametrize("num_workers, first", [(0, 0), (2, 0), (0, 9000)])
+def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(uneven, num_workers, first):
+    path, lengths = uneven
+    select = {"x": {"t": slice(first, None)}}
+    loader = Watched(path, ["x"], 10, num_workers=num_workers, select=select)
     assert loader._batches_together() > 10
     found = [len(row["x"]) for batch in loader for row in batch]
     assert found == [max(0, n - first) for n in lengths]
-    assert 1000 < max(sizes) <= 2 * SMALL_WINDOW_BYTES
+    assert 1000 < max(loader.sizes) <= 2 * SMALL_WINDOW_BYTES

@@ -4,18 +4,27 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import numpy as np
 import pytest
 from faults import Faulty, full_disk
+from small import complaint
 
 from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.traces.identity import COMMAND, REMARKS, identity
 from store.write import writer as writer_module
 from store.write.background import BackgroundWriter
-from store.write.build import build_store, command_line, open_begun, partial_path, unfinished
+from store.write.build import (
+    HeldSignals,
+    build_store,
+    command_line,
+    open_begun,
+    partial_path,
+    unfinished,
+)
 from store.write.files import Files
 
 SCHEMA = Schema({"x": Column("float32", item_shape=(4,), axis="tokens"), "label": Column("int8")})
@@ -50,6 +59,14 @@ def begin(path, n_rows, **options):
     with pytest.raises(KeyboardInterrupt) as stopped:
         build_store(path, Numbers(n_rows), **options)
     return stopped.value
+
+
+@pytest.fixture(autouse=True)
+def python_handles_ctrl_c():
+    """As in a terminal; a job in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -137,7 +154,7 @@ def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, backgro
 @pytest.mark.parametrize("row", [1, 3])
 def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(path, whole, monkeypatch, background, row):
     """The row is finished, all of them are committed, and the same build goes on; also while
-    another thread appends, and the source has made more."""
+    another thread appends, and the source has made more. Handlers are as before."""
     encode = writer_module.encode_row
 
     def interrupted(values, columns, where):
@@ -145,16 +162,32 @@ def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(path, whole, monkeypatch
             os.kill(os.getpid(), signal.SIGINT)
         return encode(values, columns, where)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
     with monkeypatch.context() as patch:
         patch.setattr(writer_module, "encode_row", interrupted)
         with pytest.raises(KeyboardInterrupt) as stopped:
             build_store(path, Numbers(), background=background)
-    signal.signal(signal.SIGINT, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     n_kept = len(open_begun(path))
     assert n_kept == row + 1 if background is None else row < n_kept <= N_ROWS
     assert f"{n_kept} traces are kept in" in stopped.value.__notes__[0]
     assert content_of(build_store(path, Numbers())) == whole
+
+
+def test_a_signal_between_blocks_comes_at_once():
+    """One that ends the process is left alone."""
+    ends = signal.getsignal(signal.SIGTERM)
+    with HeldSignals() as signals:
+        assert signal.getsignal(signal.SIGTERM) == ends
+        with signals.held():
+            pass
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_another_thread_builds_as_well(path, whole):
+    """Only the main thread may set handlers."""
+    with ThreadPoolExecutor(1) as pool:
+        assert content_of(pool.submit(build_store, path, Numbers()).result()) == whole
 
 
 @pytest.mark.parametrize("commit_rows, stop", [(1, 4), (5, 4), (5, N_ROWS - 1)])
@@ -235,9 +268,7 @@ def test_the_command_line_is_kept_but_decides_nothing(path, whole):
 def test_only_what_differs_is_shown(path, changed, difference):
     """Keys inside of settings by their path, three of them at most."""
     begin(path, 3)
-    with pytest.raises(SchemaError) as refused:
-        build_store(path, Numbers(**changed))
-    assert f"found {difference}" in str(refused.value)
+    assert f"found {difference}" in complaint(SchemaError, build_store, path, Numbers(**changed))
 
 
 def test_a_build_that_holds_no_trace_gives_way_to_other_settings(path):
@@ -303,38 +334,27 @@ class Overtaken(Numbers):
         pass
 
 
-class Looking(Files):
-    """Asks who may write whenever a directory gets another name."""
-
-    def rename_durably(self, source, target):
-        if target.suffix == ".zarr":
-            with pytest.raises(LockedError):
-                StoreWriter.open(source)
-            self.has_looked = True
-        super().rename_durably(source, target)
-
-
-def test_a_store_has_its_name_once(path, whole):
-    """It gets it under the lock: no other process takes a build that is whole for one that was
-    stopped. Where another one finishes it meanwhile, no second one begins beside it."""
+def test_a_store_that_another_process_finishes_meanwhile_is_taken(path, whole):
+    """No second one begins beside it."""
     assert content_of(build_store(path, Overtaken(path))) == whole
-    files = Looking()
-    other = path.with_name("t.zarr")
-    assert content_of(build_store(other, Numbers(), files=files)) == whole
-    assert files.has_looked
-    assert sorted(file.name for file in path.parent.iterdir()) == ["s.zarr", "t.zarr"]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 class Followed(Files):
-    """Another process begins a build where one has just been moved from."""
+    """It has its name under the lock; another process begins a build where it was moved from."""
 
     def rename_durably(self, source, target):
+        is_whole = target.suffix == ".zarr"
+        if is_whole:
+            with pytest.raises(LockedError):
+                StoreWriter.open(source)
         super().rename_durably(source, target)
-        if target.suffix == ".zarr":
+        if is_whole:
             self.other = StoreWriter.create(source, SCHEMA)
 
 
 def test_a_build_that_was_moved_leaves_its_successor_alone(path, whole):
+    """Nobody takes one that is whole for one that was stopped."""
     files = Followed()
     assert content_of(build_store(path, Numbers(), files=files)) == whole
     with files.other as writer:

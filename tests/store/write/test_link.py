@@ -1,4 +1,4 @@
-"""Merging by reference under faults: kills, power cuts, disks that cannot link, parts that grow."""
+"""Merging by reference under faults: power cuts, disks that cannot link, parts that grow."""
 
 import errno
 import os
@@ -13,7 +13,6 @@ from oracle import SCHEMA, make_rows, write_store
 from store import StoreWriter, TraceStore
 from store.transform.merge import merge_stores
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 ROWS = make_rows(SCHEMA, 9, seed=3)
 PARTS = (ROWS[:4], ROWS[4:5], ROWS[5:])
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -27,16 +26,32 @@ def parts(tmp_path):
     ]
 
 
-def merge(path, parts, files, **options):
-    return merge_stores(path, parts, lambda done: None, files=files, **options)
+def merge(path, parts, files=None):
+    """What was merged, and the reports of it: none if it was there."""
+    reports = []
+    options = {"files": files or Quick(), "report": reports.append}
+    store = merge_stores(path, parts, lambda _: None, **options)
+    return store, reports
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    return base, Recorder()
+
+
+def assert_survives(log, base, target, parts, keeps):
+    """After a power cut, the same merge ends with the right store."""
+    lay_out(log, base, target, keeps)
+    merge(target / "m.zarr", parts)
+    assert_store(target / "m.zarr", ROWS)
 
 
 @pytest.mark.parametrize("step", [311, pytest.param(7, marks=SLOW)])
-def test_a_power_cut_loses_nothing(tmp_path, parts, step):
+def test_a_power_cut_loses_nothing(tmp_path, parts, recorded, step):
     """With all that was done, with only what was durable, and with any part of the rest."""
-    base = tmp_path / "base"
-    base.mkdir()
-    recorder = Recorder()
+    base, recorder = recorded
     merge(base / "m.zarr", parts, recorder)
     rng = random.Random(0)  # noqa: S311 - to be repeated
     keeping = (lambda: True, lambda: False, lambda: rng.random() < 0.5)
@@ -44,19 +59,14 @@ def test_a_power_cut_loses_nothing(tmp_path, parts, step):
     assert (renamed[0], synced[0]) == ("rename", "sync_dir")
     log = recorder.log[:-2]
     for i, n in enumerate([*range(0, len(log), step), len(log)]):
-        target = tmp_path / f"cut{i}"
-        lay_out(log[:n], base, target, keeping[i % 3])
-        path = target / "m.zarr"
-        merge(path, parts, Quick())
-        assert_store(path, ROWS)
+        assert_survives(log[:n], base, tmp_path / f"cut{i}", parts, keeping[i % 3])
 
 
 @pytest.mark.parametrize("n_cuts", [8, pytest.param(300, marks=SLOW)])
-def test_a_power_cut_brings_no_file_of_another_merge_back(tmp_path, parts, n_cuts):
+def test_a_power_cut_brings_no_file_of_another_merge_back(tmp_path, parts, recorded, n_cuts):
     """One was stopped where this one works now; what it linked is not taken for a file of this."""
-    base = tmp_path / "base"
-    base.mkdir()
-    recorder = Recorder(100)
+    base, recorder = recorded
+    recorder.stop = 100
     with suppress(Stop):
         merge(base / "m.zarr", parts[::-1], recorder)
     recorder.stop = None
@@ -64,11 +74,9 @@ def test_a_power_cut_brings_no_file_of_another_merge_back(tmp_path, parts, n_cut
     for seed in range(n_cuts):
         rng = random.Random(seed)  # noqa: S311 - to be repeated
         cut = recorder.log[: rng.randrange(100, len(recorder.log) - 1)]
-        target = tmp_path / f"cut{seed}"
         share = rng.random()
-        lay_out(cut, base, target, lambda rng=rng, share=share: rng.random() < share)
-        merge(target / "m.zarr", parts, Quick())
-        assert_store(target / "m.zarr", ROWS)
+        keeps = lambda rng=rng, share=share: rng.random() < share  # noqa: E731
+        assert_survives(cut, base, tmp_path / f"cut{seed}", parts, keeps)
 
 
 class Unlinkable(Quick):
@@ -79,45 +87,35 @@ class Unlinkable(Quick):
 
 
 def test_what_cannot_be_linked_is_copied(tmp_path, parts):
-    """The store is the same; the report says why."""
-    reports = []
-    path = tmp_path / "m.zarr"
-    merge(path, parts, Unlinkable(), report=reports.append)
-    (done,) = reports
+    """The store is the same; the report says why. What a symbolic link points to is no file of a
+    store, and may change."""
+    store, (done,) = merge(tmp_path / "m.zarr", parts, Unlinkable())
     assert (done.n_linked, done.reason) == (0, "Invalid cross-device link")
     assert done.n_copied == done.n_files > 0
-    assert_store(path, ROWS)
-    assert TraceStore.open(path).manifest.segments
+    assert_store(store.path, ROWS)
+    assert store.manifest.segments
+    shard, elsewhere = parts[0].path / "tokens/c/0", tmp_path / "elsewhere"
+    shard.rename(elsewhere)
+    shard.symlink_to(elsewhere)
+    store, (done,) = merge(tmp_path / "n.zarr", parts)
+    assert (done.n_copied, done.reason) == (1, "symbolic links")
+    assert os.stat(elsewhere).st_nlink == 1
+    assert_store(store.path, ROWS)
 
 
 def test_stores_that_share_files_go_separate_ways(tmp_path, parts):
     """Appending to either, replacing a column, or removing one changes nothing in the others."""
-    path = tmp_path / "m.zarr"
-    merged = merge(path, parts, Quick())
-    shared = parts[2].path / "tokens/c/0"
-    assert os.stat(shared).st_nlink == 2
+    merged, _ = merge(tmp_path / "m.zarr", parts)
+    assert os.stat(parts[2].path / "tokens/c/0").st_nlink == 2
     more = [(f"more {i}", row) for i, (_, row) in enumerate(ROWS)]
     for store in (merged, parts[2]):
         with StoreWriter.open(store.path) as writer:
             for trace_id, row in more:
                 writer.append(trace_id, row)
-    assert_store(path, [*ROWS, *more])
+    assert_store(merged.path, [*ROWS, *more])
     assert_store(parts[2].path, [*PARTS[2], *more])
     assert_store(parts[0].path, PARTS[0])
     for part in parts:
         Quick().remove_tree(part.path)
-    assert_store(path, [*ROWS, *more])
+    assert_store(merged.path, [*ROWS, *more])
     assert [trace.id for trace in merged] == [trace_id for trace_id, _ in ROWS]
-
-
-def test_what_a_symbolic_link_points_to_is_copied(tmp_path, parts):
-    """It is no file of a store, and may change."""
-    shard = parts[0].path / "tokens/c/0"
-    shard.rename(tmp_path / "elsewhere")
-    shard.symlink_to(tmp_path / "elsewhere")
-    reports = []
-    path = tmp_path / "m.zarr"
-    merge(path, parts, Quick(), report=reports.append)
-    assert (reports[0].n_copied, reports[0].reason) == (1, "symbolic links")
-    assert os.stat(tmp_path / "elsewhere").st_nlink == 1
-    assert_store(path, ROWS)

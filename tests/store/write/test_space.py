@@ -4,30 +4,20 @@ from types import SimpleNamespace
 
 import pytest
 from oracle import SCHEMA, make_rows, write_store
+from small import refused
 
 from store import SchemaError, TraceStore
 from store.cli.main import main
-from store.write.space import (
-    bytes_of_rows,
-    bytes_under,
-    check_space,
-    free_bytes,
-)
+from store.write.space import bytes_of_rows, bytes_under, check_space, free_bytes
 
 
 @pytest.fixture
-def disk(monkeypatch):
-    """Set how many bytes are free on the disk."""
-
-    def set_free(n_bytes):
-        monkeypatch.setattr("store.write.space.free_bytes", lambda path: n_bytes)
-
-    return set_free
+def store(tmp_path):
+    return TraceStore.open(write_store(tmp_path / "s.zarr", SCHEMA, make_rows(SCHEMA, 30, seed=1)))
 
 
-def test_bytes_of_rows_are_their_share_of_the_store(tmp_path):
+def test_bytes_of_rows_are_their_share_of_the_store(store):
     """All rows take what the columns take; none take nothing."""
-    store = TraceStore.open(write_store(tmp_path / "s.zarr", SCHEMA, make_rows(SCHEMA, 30, seed=1)))
     columns = sum(
         bytes_under(store.path / store.schema.layout(name).path) for name in store.schema.stored
     )
@@ -54,17 +44,16 @@ def test_free_bytes_are_those_of_the_disk_that_a_path_will_be_on(tmp_path, monke
 
 
 @pytest.mark.parametrize("command", ["merge", "subset"])
-def test_copies_that_do_not_fit_are_refused_before_they_begin(tmp_path, capsys, disk, command):
+def test_copies_that_do_not_fit_are_refused_before_they_begin(
+    store, tmp_path, capsys, monkeypatch, command
+):
     """One line with both numbers, and nothing is made; --ignore-space makes it."""
-    write_store(tmp_path / "s.zarr", SCHEMA, make_rows(SCHEMA, 6, seed=1))
     ids = tmp_path / "ids.txt"
-    ids.write_text("\n".join(TraceStore.open(tmp_path / "s.zarr").ids))
-    disk(100)
-    arguments = [command, f"{tmp_path}/o.zarr", f"{tmp_path}/s.zarr"]
+    ids.write_text("\n".join(store.ids))
+    monkeypatch.setattr("store.write.space.free_bytes", lambda _: 100)
+    arguments = [command, f"{tmp_path}/o.zarr", str(store.path)]
     arguments += ["--ids", str(ids)] if command == "subset" else []
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "100 B are free on its disk; choose another disk, or pass --ignore-space" in error
+    said = refused(capsys, *arguments)
+    assert "100 B are free on its disk; choose another disk, or pass --ignore-space" in said
     assert not list(tmp_path.glob("o.zarr*"))
     assert main([*arguments, "--ignore-space"]) == 0
