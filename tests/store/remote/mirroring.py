@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import inspect
 import os
+import re
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from store import Column, Schema, TraceStore
 from store.remote.cache.fetcher.server import Server, listen
@@ -101,12 +103,7 @@ class Node:
     def __init__(self, cache_dir: Path, root: Path) -> None:
         self.cache_dir = cache_dir
         self.files = Files(root)
-        cache_dir.mkdir(0o700, exist_ok=True)
-
-    def prepare(self) -> None:
-        """Make the cache directory ours."""
-        self.cache_dir.rmdir()
-        prepare_dir(self.cache_dir)
+        prepare_dir(cache_dir)
 
     @contextlib.contextmanager
     def running(self):
@@ -138,6 +135,20 @@ class Node:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)
 
 
+def least_limit(node: Node) -> int:
+    """Bytes that the cache needs."""
+    with pytest.raises(ValueError, match="at least") as refused:
+        node.open(1)
+    return int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
+
+
+def assert_no_slot_is_lost(server: Server) -> None:
+    """What is taken of the slab is of the chunks that are in it."""
+    inventory = server.inventory
+    _, _, starts, stops = inventory.slots_taken()
+    assert inventory.slab.n_bytes - inventory.slab.free_bytes == (stops - starts).sum()
+
+
 def column_bytes(path: Path) -> int:
     """Bytes of the shards of a store's columns."""
     folders = (path / name / "c" for name in SCHEMA.columns)
@@ -152,3 +163,22 @@ def disk_bytes(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += (Path(where) / name).stat().st_blocks * 512
     return total
+
+
+@contextlib.contextmanager
+def watched(folder: Path, every_s: float = 0.01):
+    """Look again and again at what a folder takes on the disk; gives the list of what was seen."""
+    seen: list[int] = []
+    is_over = threading.Event()
+
+    def look():
+        while not is_over.wait(every_s):
+            seen.append(disk_bytes(folder))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        is_over.set()
+        thread.join()

@@ -1,20 +1,17 @@
 """A remote store is read through a mirror as a local one is."""
 
 import gc
-import multiprocessing
 import os
 import pickle
-import re
 import shutil
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import flip
-from mirroring import N_ROWS, SCHEMA, Node, column_bytes, disk_bytes
+from damage import flip, in_child
+from mirroring import N_ROWS, SCHEMA, Node, column_bytes, least_limit, watched
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
@@ -31,28 +28,9 @@ from store import (
 from store.format.zarr_json import group_json
 from store.remote.cache.chunk_index import parts_of, positions_of
 from store.remote.cache.fetcher.slab import write_at
+from store.remote.cache.location import prepare_dir
 from store.remote.pushed import PUSHED_KEY, PushRecord, as_attribute
 from store.remote.transfer.lineage import sums_of
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    """A wait that would be for ever is a failure soon."""
-    monkeypatch.setattr("store.remote.cache.fetcher.fetch_queue.WAIT_S", 5.0)
-
-
-@pytest.fixture
-def node(tmp_path, local):
-    """A node with an empty cache directory that nobody has used."""
-    return Node(tmp_path / "cache", local)
-
-
-@pytest.fixture
-def served(node):
-    """The same, and its fetching process runs."""
-    node.prepare()
-    with node.running():
-        yield node
 
 
 def shuffled(store, **options):
@@ -102,27 +80,13 @@ def test_an_epoch_fetches_each_byte_once(served, local):
 
 def test_the_least_limit_that_works_is_named_and_works(served, local):
     """And is never exceeded, while several read."""
-    least = least_limit(served)
-    stores = [served.open(least + 10_000) for _ in range(3)]
-    sizes = []
-    is_over = threading.Event()
-
-    def sample():
-        while not is_over.is_set():
-            sizes.append(disk_bytes(served.cache_dir))
-            time.sleep(0.005)
-
-    watcher = threading.Thread(target=sample)
-    watcher.start()
+    limit = least_limit(served) + 10_000
+    stores = [served.open(limit) for _ in range(3)]
     expected = shuffled(TraceStore.open(local))
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            found = list(pool.map(shuffled, stores))
-    finally:
-        is_over.set()
-        watcher.join()
+    with watched(served.cache_dir, 0.005) as sizes, ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(shuffled, stores))
     assert found == [expected] * 3
-    assert max(sizes) <= least + 10_000
+    assert max(sizes) <= limit
     assert stores[0].mirror.stats()["evicted_bytes"] > 0
 
 
@@ -184,7 +148,7 @@ def test_a_limit_that_is_refused_or_has_left_holds_no_more(served, rows):
 
 
 def test_wrong_bytes_never_become_a_value(served, rows):
-    """A damaged answer is asked for again; one that stays damaged is an error that names it."""
+    """A damaged answer is asked for again."""
     damaged = set()
 
     def once(key, data):
@@ -197,30 +161,44 @@ def test_wrong_bytes_never_become_a_value(served, rows):
     store = served.open()
     assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
-    def always(key, data):
-        return data[:-1] + bytes([data[-1] ^ 1]) if key.startswith("states/c/0") else data
 
-    served.files.spoil = always
-    served.set_limits(0, 10**8)  # nothing is left
-    with pytest.raises(CorruptError, match="states"):
-        store.read(range(N_ROWS))
+def flipped(key, data):
+    return data[:-1] + bytes([data[-1] ^ 1]) if key.startswith("states/c/0") else data
 
 
-def test_rows_arrive_beside_a_damaged_one(tmp_path, local, rows):
+def without_answer(key, data):
+    raise StoreError(f"{key}: no answer")
+
+
+@pytest.mark.parametrize(
+    "spoil, error, words",
+    [(flipped, CorruptError, "states"), (without_answer, StoreError, "no answer")],
+)
+def test_an_error_of_the_server_is_the_readers(served, rows, spoil, error, words):
+    """By its name, for the read that met it; the next one may succeed."""
+    store = served.open()
+    store.read([0], ["label"])
+    served.files.spoil = spoil
+    with pytest.raises(error, match=words):
+        store.read(range(N_ROWS), ["states"])
+    served.files.spoil = lambda key, data: data
+    expected = [{"states": row["states"]} for _, row in rows]
+    assert_batch(store.read(range(N_ROWS), ["states"]), expected)
+
+
+def test_rows_arrive_beside_a_damaged_one(tmp_path, serve, local, rows):
     """What was asked for together with a damaged chunk is whole."""
     states = SCHEMA.layout("states")
     damaged = tmp_path / "damaged.zarr"
     shutil.copytree(local, damaged)
     flip(damaged / states.shard_path(0), (states.shard_items - 1) * states.item_bytes)
-    node = Node(tmp_path / "cache", damaged)
-    node.prepare()
+    node = serve(damaged)
     node.files.spoil = late
     ends = np.cumsum([len(row["states"]) for _, row in rows])
     arrived = []
-    with node.running():
-        batches = iter(TraceLoader(node.open(), ["states"], batch_size=1, shuffle=False))
-        with pytest.raises(CorruptError, match=r"states/c/0/0/0, chunk 9"):
-            arrived.extend(batch.rows.item() for batch in batches)
+    batches = iter(TraceLoader(node.open(), ["states"], batch_size=1, shuffle=False))
+    with pytest.raises(CorruptError, match=r"states/c/0/0/0, chunk 9"):
+        arrived.extend(batch.rows.item() for batch in batches)
     assert arrived == np.flatnonzero(ends <= states.shard_items - states.chunk_items).tolist()
 
 
@@ -238,24 +216,8 @@ def test_a_check_goes_on_where_the_cache_has_less_room_by_then(served):
     assert [*column.faults(0, column.layout.n_chunks(column.n_items))] == []
 
 
-def test_an_error_of_the_server_is_the_readers(served):
-    """By its name, for the read that met it; the next one may succeed."""
-    store = served.open()
-    store.read([0], ["label"])
-
-    def fail(key, data):
-        raise StoreError(f"{key}: no answer")
-
-    served.files.spoil = fail
-    with pytest.raises(StoreError, match="no answer"):
-        store.read(range(N_ROWS), ["states"])
-    served.files.spoil = lambda key, data: data
-    assert len(store.read(range(N_ROWS), ["states"])) == N_ROWS
-
-
 def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     """The next one checks them, and fetches only those that are not right."""
-    node.prepare()
     with node.running():
         store = node.open()
         store.read(range(N_ROWS))
@@ -276,13 +238,6 @@ def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     assert chunks == [("states/c/0/0/0", 0, 50 * 4 * 64 * 2)]
 
 
-def least_limit(node) -> int:
-    """Bytes that the cache needs."""
-    with pytest.raises(ValueError, match="at least") as refused:
-        node.open(1)
-    return int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
-
-
 TINY = Schema({"x": Column("int16", (16, 8), axis_names=("a", "b"), split=("a",), codec="blosc",
                            chunk_items=8, shard_items=80)})  # fmt: skip
 
@@ -293,23 +248,16 @@ def test_tiny_chunks_are_read_with_any_limit_that_is_taken(tmp_path):
     values = rng.integers(0, 9, (100, 16, 8)).astype(np.int16)
     rows = [(f"id{i}", {"x": value}) for i, value in enumerate(values)]
     local = write_store(tmp_path / "t.zarr", TINY, rows, 500)
-    node = Node(tmp_path / "cache", local)
-    node.prepare()
-    with node.running():
-        least = least_limit(node)
-    for limit in (least, 9_000_000):
-        shutil.rmtree(node.cache_dir)
-        node.cache_dir.mkdir()
-        node.prepare()
+    for name, limit in (("least", 0), ("more", 9_000_000)):
+        node = Node(tmp_path / name, local)
         with node.running():
-            store = node.open(limit)
+            store = node.open(limit or least_limit(node))
             assert np.array_equal(store[5]["x"], values[5])
             assert np.array_equal(store.read([7, 99, 80])["x"], values[[7, 99, 80]])
 
 
 def test_no_value_is_of_a_shard_that_was_made_anew(node, rows):
     """By the next process, for another reader, while the first reader had nothing to ask for."""
-    node.prepare()
     enough = 6_000_000
     with node.running() as killed:
         least = least_limit(node)
@@ -327,14 +275,17 @@ def test_no_value_is_of_a_shard_that_was_made_anew(node, rows):
 
 
 def test_readers_outlast_the_removal_of_the_cache_directory(node, rows):
-    """What they have not read yet is fetched anew, also columns that they had not opened."""
-    node.prepare()
+    """What they have not read yet is fetched anew, also columns that they had not opened.
+
+    A file of somebody else beside the stores, as file managers leave them, is none.
+    """
     with node.running():
         store = node.open()
         store.read([0, 5], ["states", "label"])
         shutil.rmtree(node.cache_dir)
-    node.cache_dir.mkdir()
-    node.prepare()
+    prepare_dir(node.cache_dir)
+    (node.cache_dir / "stores").mkdir()
+    (node.cache_dir / "stores" / ".directory").write_text("x")
     with node.running():
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
@@ -378,7 +329,6 @@ def test_small_files_that_are_gone_or_rotten_are_fetched_again(served, rows, pat
 @pytest.mark.parametrize("data", [b"{", None])
 def test_a_state_whose_zarr_json_has_rotted_is_asked_for_again(node, rows, data):
     """By the next fetching process, for a reader that had it open."""
-    node.prepare()
     with node.running():
         store = node.open()
     (file,) = node.cache_dir.glob("stores/*/store/zarr.json")
@@ -387,81 +337,48 @@ def test_a_state_whose_zarr_json_has_rotted_is_asked_for_again(node, rows, data)
         assert_batch(store.read([5, 6]), [row for _, row in rows[5:7]])
 
 
-def test_a_file_of_somebody_else_beside_the_stores_is_none(node, rows):
-    """As file managers leave them."""
-    node.prepare()
-    (node.cache_dir / "stores").mkdir()
-    (node.cache_dir / "stores" / ".directory").write_text("x")
-    with node.running():
-        assert_batch(node.open().read([5]), [rows[5][1]])
+def test_a_state_takes_over_what_is_here_of_another(tmp_path, make_node, rows):
+    """Of the one before it, and of a later one, when a backup was put in its place: only what
+    differs is fetched, and no value is of the other."""
+    remote = write_store(tmp_path / "traces.zarr", SCHEMA, rows[:40], 3)
+    node = make_node(remote)
 
+    def read(n_rows):
+        with node.running():
+            store = node.open()
+            assert_batch(store.read(range(n_rows)), [row for _, row in rows[:n_rows]])
+            return store.path, store.mirror.stats()["fetched_bytes"]
 
-def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
-    """Once nobody reads the state before; what differs is fetched, and no value is of the old."""
-    n_before = 50
-    remote = write_store(tmp_path / "traces.zarr", SCHEMA, rows[:n_before], 3)
-    node = Node(tmp_path / "cache", remote)
-    node.prepare()
-    with node.running():
-        before = node.open()
-        before.read(range(n_before))
-    with StoreWriter.open(remote) as writer:
-        for trace_id, row in rows[n_before:]:
-            writer.append(trace_id, row)
-    with node.running():
-        after = node.open()
-        assert_batch(after.read(range(N_ROWS)), [row for _, row in rows])
-        assert after.path != before.path
-        whole = sum(after.file_bytes(name) for name in ("states", "split", "zipped"))
-        assert after.mirror.stats()["fetched_bytes"] < 0.5 * whole
+    def append(start, stop):
+        with StoreWriter.open(remote) as writer:
+            for trace_id, row in rows[start:stop]:
+                writer.append(trace_id, row)
 
-
-def test_a_state_takes_over_what_is_here_of_a_later_one(tmp_path):
-    """A backup that was put in its place: of what it has not, nothing."""
-    columns = {
-        name: Column("uint8", (64,), axis="t", chunk_items=16, shard_items=64) for name in "xy"
-    }
-    rng = np.random.default_rng(0)
-    values = [rng.integers(0, 256, (20, 64)).astype(np.uint8) for _ in range(60)]
-    rows = [(f"id{i}", {"x": value, "y": 255 - value}) for i, value in enumerate(values)]
-    remote = write_store(tmp_path / "traces.zarr", Schema(columns), rows[:20], 3)
+    first, _ = read(40)
+    append(40, 50)
     backup = shutil.copytree(remote, tmp_path / "backup.zarr")
-    with StoreWriter.open(remote) as writer:
-        for trace_id, row in rows[20:]:
-            writer.append(trace_id, row)
-    node = Node(tmp_path / "cache", remote)
-    node.prepare()
-    with node.running():
-        assert_batch(node.open().read(range(60)), [row for _, row in rows])
+    append(50, N_ROWS)
+    grown, fetched = read(N_ROWS)
+    assert grown != first
+    assert fetched < 0.5 * column_bytes(remote)
     shutil.rmtree(remote)
     backup.rename(remote)
-    with node.running():
-        before = node.open()
-        assert_batch(before.read(range(20)), [row for _, row in rows[:20]])
-        assert before.mirror.stats()["fetched_bytes"] < 2 * 16 * 64 + 1  # of chunks that grew
-
-
-def read_in_child(store, expected):
-    found = store.read([3, 9], ["states"])["states"].values.numpy().tobytes()
-    os._exit(0 if found == expected else 1)
+    _, fetched = read(50)
+    assert fetched < 0.05 * column_bytes(remote)  # of chunks that grew
 
 
 def test_a_forked_process_shares_the_mirror(served, rows):
-    """A forked child has connections of its own."""
+    """It has connections of its own."""
     store = served.open()
     store.read([1])
-    expected = b"".join(rows[i][1]["states"].tobytes() for i in (3, 9))
-    context = multiprocessing.get_context("fork")
-    child = context.Process(target=read_in_child, args=(store, expected))
-    child.start()
-    child.join(30)
-    assert child.exitcode == 0
+    found = in_child(lambda: store.read([3, 9], ["states"])["states"].values.numpy().tobytes())
+    assert found == b"".join(rows[i][1]["states"].tobytes() for i in (3, 9))
     store.read([2])
 
 
 @pytest.mark.parametrize("n_read", [0, 1])
 @pytest.mark.parametrize("is_pushed", [True, False])
-def test_no_value_comes_of_another_copy_of_the_store(tmp_path, monkeypatch, is_pushed, n_read):
+def test_no_value_comes_of_another_copy_of_the_store(tmp_path, serve, is_pushed, n_read):
     """That grew on its own: a push says what its values are, else chunks that are not whole do.
 
     Also where the other is opened beside it.
@@ -479,14 +396,12 @@ def test_no_value_comes_of_another_copy_of_the_store(tmp_path, monkeypatch, is_p
         record = PushRecord(in_bucket=sums_of(store) if is_pushed else {})
         attributes = store.manifest.to_attributes() | {PUSHED_KEY: as_attribute(record)}
         (path / "zarr.json").write_bytes(group_json(attributes))
-    node = Node(tmp_path / "cache", copies[0])
-    node.prepare()
-    with node.running():
-        first = node.open()
-        assert [first[i]["x"][0] for i in range(n_read)] == [*range(n_read)]
-        node.files.root = copies[1]
-        with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
-            first.read(range(2, n_rows))
-        assert node.open()[2]["x"][0] == 102
-        with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
-            first.read(range(4, n_rows))
+    node = serve(copies[0])
+    first = node.open()
+    assert [first[i]["x"][0] for i in range(n_read)] == [*range(n_read)]
+    node.files.root = copies[1]
+    with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+        first.read(range(2, n_rows))
+    assert node.open()[2]["x"][0] == 102
+    with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+        first.read(range(4, n_rows))

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from mirroring import N_ROWS, Node
+from mirroring import N_ROWS, Node, assert_no_slot_is_lost, disk_bytes
 from oracle import assert_batch
 
 from store import StoreError, UnreachableError
 from store.remote.cache.fetcher.slab import write_at
+from store.remote.cache.location import SLAB_FILE
 
 N_READS = 5
 ENOUGH = 6_000_000  # bytes: for the columns, not for all that was fetched ahead
@@ -27,6 +28,7 @@ class Faults:
         self.lock = threading.Lock()
         kinds = ("unreachable", "flipped", "late", "full", "evicted")
         self.chance = {kind: self.rng.choice([0, 0, 0.003, 0.03]) for kind in kinds}
+        self.chance["evicted"] *= 10  # asked about once a read, the others once an answer
         self.are_on = True
 
     def happens(self, kind: str) -> bool:
@@ -82,7 +84,6 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     """One mix; then the same without faults. Return the errors that readers were told."""
     faults = Faults(seed)
     node = Node(folder, local)
-    node.prepare()
     node.files.spoil = faults.spoil
     stores = [None, None]
     with monkeypatch.context() as patched:
@@ -93,6 +94,9 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
             n_errors = read_all(node, stores, rows, faults, seed)
             faults.are_on = False
             assert read_all(node, stores, rows, faults, seed + 1) == 0
+            assert_no_slot_is_lost(node.server)
+            node.set_limits(0)
+            assert disk_bytes(node.cache_dir / SLAB_FILE) == 0
     shutil.rmtree(folder)
     return n_errors
 

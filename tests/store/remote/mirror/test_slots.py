@@ -1,11 +1,9 @@
 """Slots: chunks come into the slab of a cache, are copied, and give way to others."""
 
-import contextlib
 import os
 import shutil
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
@@ -14,7 +12,7 @@ import pytest
 from damage import flip
 from hypothesis import given
 from hypothesis import strategies as st
-from mirroring import N_ROWS, SCHEMA, URL, Node, disk_bytes
+from mirroring import N_ROWS, SCHEMA, URL, assert_no_slot_is_lost, disk_bytes
 from oracle import assert_batch, write_store
 
 from store import Column, CorruptError, NotFoundError, Schema, StoreError
@@ -32,21 +30,6 @@ from store.remote.cache.reader.chunks import CacheState
 N_BLOCKS = 40
 MB = 1024 * 1024
 NOTHING = np.empty(0, np.int64)
-
-
-@pytest.fixture
-def node(tmp_path, local, monkeypatch):
-    """A node with an empty cache directory; what waits for ever fails soon."""
-    monkeypatch.setattr("store.remote.cache.fetcher.fetch_queue.WAIT_S", 5.0)
-    made = Node(tmp_path / "cache", local)
-    made.prepare()
-    return made
-
-
-def assert_no_slot_is_lost(server):
-    inventory = server.inventory
-    _, _, starts, stops = inventory.slots_taken()
-    assert inventory.slab.n_bytes - inventory.slab.free_bytes == (stops - starts).sum()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=60))
@@ -92,65 +75,29 @@ def test_a_slab_that_becomes_smaller_gives_blocks_back(tmp_path):
     assert made.file_bytes >= 8 * BLOCK  # readers have it mapped
 
 
-def test_rows_are_right_while_their_chunks_go(node, rows):
-    """Several read while the limit falls and rises; in the end no slot is lost."""
-    until = time.monotonic() + 2
-    with node.running() as server:
-        stores = [node.open() for _ in range(3)]
+def test_a_reader_that_checks_compares_each_chunk_before_its_first_use(noisy, monkeypatch):
+    """Also what others have read, and what has rotted since it began to read; so does `verify`."""
+    node, values = noisy()
+    checking, other = node.open(check=True), node.open()
 
-        def read(seed: int) -> None:
-            order = np.random.default_rng(seed)
-            n = 0
-            while time.monotonic() < until or n < 4:
-                some = order.choice(N_ROWS, 5, replace=False).tolist()
-                assert_batch(stores[seed].read(some), [rows[i][1] for i in some])
-                n += 1
-
-        def evict() -> None:
-            while time.monotonic() < until:
-                for limit in (1_500_000, 10**8):
-                    node.set_limits(limit)
-                    time.sleep(0.05)
-
-        evictor = threading.Thread(target=evict)
-        evictor.start()
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(read, range(3)))
-        evictor.join()
-        assert_no_slot_is_lost(server)
-        node.set_limits(0)
-        assert disk_bytes(node.cache_dir / "chunks") == 0
-
-
-def test_what_is_checked_again_is_right(node, rows, monkeypatch):
-    """By a reader that checks, and by `verify`; what has rotted in the cache is fetched anew."""
-    with node.running():
-        expected = [row for _, row in rows]
-        assert_batch(node.open(check=True).read(range(N_ROWS)), expected)
-        with (node.cache_dir / "chunks").open("r+b") as chunks:
-            chunks.write(bytes(200_000))
-        assert_batch(node.open(check=True).read(range(N_ROWS)), expected)
-        store = node.open()
-        store.read(range(10))
-        monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(node.cache_dir))
-        assert verify_store(URL).problems == []
-
-
-def test_a_reader_that_checks_compares_each_chunk_before_its_first_use(tmp_path, monkeypatch):
-    """Also what others have read, and what has rotted since it began to read."""
-    with noisy(tmp_path, monkeypatch) as (node, values):
-        checking, other = node.open(check=True), node.open()
-        checking.read([0])
+    def rot():
         other.read(range(len(values)))
-        slab = node.cache_dir / SLAB_FILE
-        with slab.open("r+b") as file:
+        with (node.cache_dir / SLAB_FILE).open("r+b") as file:
             file.write(bytes(2 * sum(value.nbytes for value in values)))
-        for i in range(2, len(values)):  # the first two are of one chunk
-            assert np.array_equal(checking.read([i])[0]["x"], values[i])
+
+    checking.read([0])
+    rot()
+    for i in range(2, len(values)):  # the first two are of one chunk
+        assert np.array_equal(checking.read([i])[0]["x"], values[i])
+    rot()
+    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(node.cache_dir))
+    assert verify_store(URL).problems == []
 
 
 @pytest.mark.parametrize("name", ["states", "zipped"])
-def test_chunks_that_are_damaged_at_the_address_are_problems(name, local, tmp_path, monkeypatch):
+def test_chunks_that_are_damaged_at_the_address_are_problems(
+    name, serve, local, tmp_path, monkeypatch
+):
     """`verify` names each, and the rows of these alone, as of files here."""
     path = tmp_path / "damaged.zarr"
     shutil.copytree(local, path)
@@ -159,11 +106,8 @@ def test_chunks_that_are_damaged_at_the_address_are_problems(name, local, tmp_pa
         flip(shard, place)
     here = verify_store(path).problems
     assert len(here) == 2
-    there = Node(tmp_path / "cache", path)
-    there.prepare()
-    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(there.cache_dir))
-    with there.running():
-        problems = verify_store(URL).problems
+    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(serve(path).cache_dir))
+    problems = verify_store(URL).problems
     assert {(problem.kind, problem.column) for problem in problems} == {("damaged", name)}
     assert "chunk 0: expected the bytes of its checksum" in problems[0].text
     assert [problem.rows for problem in problems] == [problem.rows for problem in here]
@@ -172,21 +116,20 @@ def test_chunks_that_are_damaged_at_the_address_are_problems(name, local, tmp_pa
 @pytest.mark.parametrize(
     "number, call", [(28, "store.remote.cache.fetcher.slab.write_at"), (122, "os.ftruncate")]
 )
-def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch, number, call):
+def test_a_full_disk_is_named_and_nothing_is_lost(served, rows, monkeypatch, number, call):
     """Or a file that may not grow; once there is room, what failed is fetched."""
 
     def full(*args):
         raise OSError(number, os.strerror(number))
 
-    with node.running() as server:
-        store = node.open()
-        with monkeypatch.context() as patched:
-            patched.setattr(call, full)
-            with pytest.raises(StoreError, match=os.strerror(number)):
-                store.read([9], ["states"])
-        assert not any(index.pins.any() for index in server.inventory.indexes.values())
-        assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
-        assert_no_slot_is_lost(server)
+    store = served.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(call, full)
+        with pytest.raises(StoreError, match=os.strerror(number)):
+            store.read([9], ["states"])
+    assert not any(index.pins.any() for index in served.server.inventory.indexes.values())
+    assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+    assert_no_slot_is_lost(served.server)
 
 
 def test_what_has_filled_the_disk_is_given_up(node, rows, monkeypatch):
@@ -208,111 +151,103 @@ def test_what_has_filled_the_disk_is_given_up(node, rows, monkeypatch):
         assert_no_slot_is_lost(server)
 
 
-def test_messages_name_the_address(node):
+def test_messages_name_the_address(served):
     """Not the folder of the cache."""
 
     def flipped(key, data):
         return data[:8] + bytes([data[8] ^ 1]) + data[9:] if "_offsets/" in key else data
 
-    with node.running():
-        store = node.open()
-        with pytest.raises(NotFoundError, match=f"^{URL}: expected one of its"):
-            store["nobody"]
-        assert URL in repr(store[0])
-        node.files.spoil = flipped
-        with pytest.raises(CorruptError, match=f"{URL}: array '_offsets/.*checksum"):
-            node.open(check=True).read([3])
+    store = served.open()
+    with pytest.raises(NotFoundError, match=f"^{URL}: expected one of its"):
+        store["nobody"]
+    assert URL in repr(store[0])
+    served.files.spoil = flipped
+    with pytest.raises(CorruptError, match=f"{URL}: array '_offsets/.*checksum"):
+        served.open(check=True).read([3])
 
 
-def test_a_reader_is_told_why_it_waits(node, rows, monkeypatch):
+def test_a_reader_is_told_why_it_waits(served, rows, monkeypatch):
     """Then what it waited for comes."""
 
     def late(key, data):
         time.sleep(0.3)
         return data
 
-    with node.running():
-        store = node.open()
-        node.files.spoil = late
-        monkeypatch.setattr("store.remote.cache.reader.mirror.TELL_S", 0.1)
-        with pytest.warns(RuntimeWarning, match=r"no answer for 0.1 s.*for 600 s in all"):
-            assert_batch(store.read([3]), [rows[3][1]])
+    store = served.open()
+    served.files.spoil = late
+    monkeypatch.setattr("store.remote.cache.reader.mirror.TELL_S", 0.1)
+    with pytest.warns(RuntimeWarning, match=r"no answer for 0.1 s.*for 600 s in all"):
+        assert_batch(store.read([3]), [rows[3][1]])
 
 
-def noise(codec=None, n_rows=64, lengths=None):
-    """A column of bytes that no codec makes smaller, two rows a chunk, in one shard of many."""
-    rng = np.random.default_rng(0)
-    column = Column("uint8", (1024,), axis="t", codec=codec, chunk_items=32, shard_items=320)
-    lengths = lengths or [16] * n_rows
-    values = [rng.integers(0, 256, (n, 1024)).astype(np.uint8) for n in lengths]
-    return Schema({"x": column}), [(f"id{i}", {"x": value}) for i, value in enumerate(values)]
+@pytest.fixture
+def noisy(serve, tmp_path):
+    """Serve rows of bytes that no codec makes smaller, of which nothing is fetched that is not
+    asked for: two rows a chunk, in one shard of many. A node and the values."""
 
+    def start(codec=None, lengths=(16,) * 64):
+        column = Column("uint8", (1024,), axis="t", codec=codec, chunk_items=32, shard_items=320)
+        rng = np.random.default_rng(0)
+        values = [rng.integers(0, 256, (n, 1024)).astype(np.uint8) for n in lengths]
+        rows = [(f"id{i}", {"x": value}) for i, value in enumerate(values)]
+        return serve(write_store(tmp_path / "n.zarr", Schema({"x": column}), rows, 3)), values
 
-@contextlib.contextmanager
-def noisy(tmp_path, monkeypatch, *options):
-    """A node with such a store, of which nothing is fetched that is not asked for."""
-    schema, rows = noise(*options)
-    node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
-    node.prepare()
-    with node.running():
-        yield node, [row["x"] for _, row in rows]
+    return start
 
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
-def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
-    tmp_path, monkeypatch, codec
-):
+def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(noisy, monkeypatch, codec):
     """Its slot is taken just when it is copied. Compressed ones have checksums of their own."""
-    with noisy(tmp_path, monkeypatch, codec) as (node, values):
-        store, other = node.open(), node.open()
-        store.read([0])
-        store.cache._chunks.clear()
-        column = store.reader.column("x")
-        state = column._chunks.state
-        swaps = [True]
+    node, values = noisy(codec)
+    store, other = node.open(), node.open()
+    store.read([0])
+    store.cache._chunks.clear()
+    column = store.reader.column("x")
+    state = column._chunks.state
+    swaps = [True]
 
-        def swap(words: np.ndarray) -> np.ndarray:
-            if swaps:
-                swaps.pop()
-                node.set_limits(0, 10**8)
-                other.read([10])  # its chunk has the slot now
-            return positions_of(words)
+    def swap(words: np.ndarray) -> np.ndarray:
+        if swaps:
+            swaps.pop()
+            node.set_limits(0, 10**8)
+            other.read([10])  # its chunk has the slot now
+        return positions_of(words)
 
-        positions_of = chunks.positions_of
-        monkeypatch.setattr(chunks, "positions_of", swap)
-        for i in (0, 1):
-            assert np.array_equal(store.read([i])[0]["x"], values[i])
-        assert not swaps
-        assert column._chunks.state is state
+    positions_of = chunks.positions_of
+    monkeypatch.setattr(chunks, "positions_of", swap)
+    for i in (0, 1):
+        assert np.array_equal(store.read([i])[0]["x"], values[i])
+    assert not swaps
+    assert column._chunks.state is state
 
 
-def test_an_empty_row_needs_no_shard(tmp_path, monkeypatch):
+def test_an_empty_row_needs_no_shard(noisy):
     lengths = [16] * 29 + [9, 0, 0, 7, 0]
-    with noisy(tmp_path, monkeypatch, None, 0, lengths) as (node, values):
-        store = node.open()
-        for rows in ([0, 31], [31, 30], [33], [32, 31], [0, 31]):
-            found = store.read(rows)
-            for i, row in enumerate(rows):
-                assert np.array_equal(found[i]["x"], values[row])
+    node, values = noisy(lengths=lengths)
+    store = node.open()
+    for rows in ([0, 31], [31, 30], [33], [32, 31], [0, 31]):
+        found = store.read(rows)
+        for i, row in enumerate(rows):
+            assert np.array_equal(found[i]["x"], values[row])
 
 
-def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch):
+def test_a_reader_that_stops_does_not_keep_others_waiting(noisy, monkeypatch):
     """What it asked for is let go after a while, and when it asks again."""
     monkeypatch.setattr("store.remote.cache.fetcher.fetch_queue.LEASE_S", 0.1)
-    with noisy(tmp_path, monkeypatch) as (node, values):
-        store = node.open()
-        store.read([0])
-        server = node.server
-        ((column,),) = map(dict.values, server.columns.values())
-        node.do(server.queue.need, column, column.cells.start + np.arange(30))
-        limit = server.inventory.file_bytes + 31 * 32 * 1024 + 8192
-        node.set_limits(limit)
-        began = time.monotonic()
-        assert np.array_equal(store.read([63])[0]["x"], values[63])
-        assert time.monotonic() - began < 2
+    node, values = noisy()
+    store = node.open()
+    store.read([0])
+    server = node.server
+    ((column,),) = map(dict.values, server.columns.values())
+    node.do(server.queue.need, column, column.cells.start + np.arange(30))
+    limit = server.inventory.file_bytes + 31 * 32 * 1024 + 8192
+    node.set_limits(limit)
+    began = time.monotonic()
+    assert np.array_equal(store.read([63])[0]["x"], values[63])
+    assert time.monotonic() - began < 2
 
 
-def test_what_comes_for_a_reader_that_has_gone_is_the_next_ones(tmp_path, monkeypatch):
+def test_what_comes_for_a_reader_that_has_gone_is_the_next_ones(noisy):
     """Although its store was closed when it had gone."""
     is_asked, may_come = threading.Event(), threading.Event()
 
@@ -321,39 +256,39 @@ def test_what_comes_for_a_reader_that_has_gone_is_the_next_ones(tmp_path, monkey
         may_come.wait(10)
         return data
 
-    with noisy(tmp_path, monkeypatch) as (node, values):
-        store = node.open()
-        store.read([2])  # the table of its shard is here
-        node.files.spoil = late
-        store.mirror.want("x", np.array([[0, 1000, 10**6]]), 0)
-        assert is_asked.wait(10)
-        node.files.spoil = lambda _key, data: data
-        store.mirror.drop_link()
-        while node.server.stores:
-            time.sleep(0.01)
-        threading.Timer(0.5, may_come.set).start()
-        began = time.monotonic()
-        assert np.array_equal(node.open().read([0])[0]["x"], values[0])
-        assert time.monotonic() - began < 5
+    node, values = noisy()
+    store = node.open()
+    store.read([2])  # the table of its shard is here
+    node.files.spoil = late
+    store.mirror.want("x", np.array([[0, 1000, 10**6]]), 0)
+    assert is_asked.wait(10)
+    node.files.spoil = lambda _key, data: data
+    store.mirror.drop_link()
+    while node.server.stores:
+        time.sleep(0.01)
+    threading.Timer(0.5, may_come.set).start()
+    began = time.monotonic()
+    assert np.array_equal(node.open().read([0])[0]["x"], values[0])
+    assert time.monotonic() - began < 5
 
 
-def test_an_index_that_is_removed_stays_while_something_comes_into_its_slots(tmp_path, monkeypatch):
+def test_an_index_that_is_removed_stays_while_something_comes_into_its_slots(noisy):
     """Else they would be another chunk's when that is written."""
-    with noisy(tmp_path, monkeypatch) as (node, _):
-        node.open().read([0])
-        server = node.server
-        ((column,),) = map(dict.values, server.columns.values())
+    node, _ = noisy()
+    node.open().read([0])
+    server = node.server
+    ((column,),) = map(dict.values, server.columns.values())
 
-        def remove() -> None:
-            (job,) = server.inventory.take(column, column.cells.start + np.arange(4, 6), 0.0)
-            before = job.index.slots(job.cells)
-            job.index.path.unlink()
-            server.inventory.open_store(column.store)
-            assert np.array_equal(job.index.slots(job.cells), before)
-            server.inventory.settle(job, 10**6)
+    def remove() -> None:
+        (job,) = server.inventory.take(column, column.cells.start + np.arange(4, 6), 0.0)
+        before = job.index.slots(job.cells)
+        job.index.path.unlink()
+        server.inventory.open_store(column.store)
+        assert np.array_equal(job.index.slots(job.cells), before)
+        server.inventory.settle(job, 10**6)
 
-        node.do(remove)
-        assert_no_slot_is_lost(server)
+    node.do(remove)
+    assert_no_slot_is_lost(server)
 
 
 def bring(index, cells, sizes, positions, tick):
