@@ -1,6 +1,7 @@
 """The rule `contains`: a reference is said in the first statement, and not denied."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -64,18 +65,14 @@ NOT_SAID = [  # a reference, and answers
 ]
 
 
-@pytest.mark.parametrize("reference, answers", [(one, answers) for one, *answers in SAID])
-def test_said(reference, answers):
-    """One place will do, though it is denied in another."""
-    for answer in answers:
-        assert contains_score(answer, ["Oslo", reference]) == 1.0, answer
-
-
-@pytest.mark.parametrize("reference, answers", [(one, answers) for one, *answers in NOT_SAID])
-def test_not_said(reference, answers):
-    """Elsewhere, denied, or part of another word or number."""
-    for answer in answers:
-        assert contains_score(answer, [reference]) == 0.0, answer
+@pytest.mark.parametrize("said, texts", [(1.0, SAID), (0.0, NOT_SAID)])
+def test_a_reference_is_said(said, texts):
+    """One place will do, though it is denied in another. It is not, elsewhere, denied, or as a part
+    of another word or number."""
+    for reference, *answers in texts:
+        for answer in answers:
+            others = ["Oslo"] if said else []
+            assert contains_score(answer, [*others, reference]) == said, (answer, reference)
 
 
 def test_without_references_there_is_no_score():
@@ -116,7 +113,8 @@ SLOW = ["sure.\n", "。", "不是x", "yes! ", "a. ", "st. ", ".", "!", "?! ", "a
 @pytest.mark.parametrize(
     "text", ["sure. ", "\n", "not ", *(pytest.param(text, marks=pytest.mark.slow) for text in SLOW)]
 )
-@pytest.mark.timeout(30)
 def test_long_answers_take_linear_time(text):
-    """A model that repeats itself holds nothing up: 50,000 repetitions."""
-    assert contains_score(text * 50_000 + "x", ["Paris", "a. st."]) == 0.0
+    """A model that repeats itself holds nothing up: 10,000 repetitions."""
+    began = time.process_time()
+    assert contains_score(text * 10_000 + "x", ["Paris", "a. st."]) == 0.0
+    assert time.process_time() - began < 6

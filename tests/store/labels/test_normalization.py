@@ -89,20 +89,20 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize("texts", SAME)
-def test_the_same(texts):
+def test_the_same():
     """Under every rule, either way round."""
-    for one, other in permutations(texts, 2):
-        for rule in (exact_match_score, f1_score, contains_score):
-            assert rule(one, [other]) == 1.0
+    for texts in SAME:
+        for one, other in permutations(texts, 2):
+            for rule in (exact_match_score, f1_score, contains_score):
+                assert rule(one, [other]) == 1.0, (rule, one, other)
 
 
-@pytest.mark.parametrize("texts", DIFFERENT)
-def test_not_the_same(texts):
+def test_not_the_same():
     """As the first one, either way round, also among other references."""
-    one, *others = texts
-    for other in others:
-        assert exact_match_score(one, [other, "x"]) == exact_match_score(other, ["x", one]) == 0.0
+    for one, *others in DIFFERENT:
+        for other in others:
+            assert exact_match_score(one, [other, "x"]) == 0.0, (one, other)
+            assert exact_match_score(other, ["x", one]) == 0.0, (one, other)
 
 
 @pytest.mark.parametrize(
