@@ -131,20 +131,6 @@ def test_a_line_with_a_key_twice_is_left_out_alone(tmp_path):
     assert "the key 'k' twice" in refuse(tmp_path / "q", f"[{good[0]}, {twice}]")
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ('{\n"data": [\n{"question": "Q",}\n]}', "line 3: expected JSON, found: Expecting"),
-        ('{\n"data": [],\n"data": []\n}', "line 1: expected JSON, found: the key 'data' twice"),
-    ],
-)
-def test_an_object_over_several_lines_names_its_own_fault(tmp_path, text, message):
-    """Not that its lines are no JSON."""
-    (tmp_path / "q").write_text(text)
-    with pytest.raises(FormatError, match=message):
-        read_questions(tmp_path / "q")
-
-
 GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
 
 
