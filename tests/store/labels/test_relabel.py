@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from faults import Faulty, Stop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from relabelling import set_labels, undo_labels
-from small import make_store, one_column, refused
+from small import make_store, one_column, refused, store_columns
 
 from store import Column, Schema, StoreWriter, TraceStore
 from store.check.verify import verify_store
@@ -28,16 +30,17 @@ COLUMNS = {"question_id": Column("utf8"), "score": Column("float32"), "label": C
 PROVENANCE = {"label_rule": "exact", "score_threshold": 0.5, "model": "m"}
 SCORES = [1.0, 0.0, 1.0, 0.0, float("nan"), 0.25]
 LABELS = [0, 1, 0, 1, -1, 1]
+IDS = ["q0", "q0#2", "q1", "q1#2", "q2", "q2#2"]
 
 
-def write(path, first=0):
+def write(path, first=0, **provenance):
     """Three questions, q0 to q2, with two samples each."""
     rows = {}
     for i, (score, label) in enumerate(zip(SCORES, LABELS, strict=True)):
         question = f"q{first + i // 2}"
         trace_id = question if i % 2 == 0 else f"{question}#2"
         rows[trace_id] = {"question_id": question, "score": score, "label": label}
-    return make_store(path, COLUMNS, rows, PROVENANCE).path
+    return make_store(path, COLUMNS, rows, PROVENANCE | provenance).path
 
 
 @pytest.fixture
@@ -62,7 +65,8 @@ def label(path, tmp_path, capsys):
 
 
 def test_labels_that_were_noted(path, label):
-    """Those of the file beside the store; an empty label says nothing, and tags choose rows."""
+    """Those of the file beside the store; an empty label says nothing, and tags choose rows. Of two
+    the last one counts, as the page shows it; so does one that is empty."""
     place = notes_path(path)
     write_note(place, "q0", label="1", tags="odd", note="a, b")
     write_note(place, "q1", tags="odd, late", note='x"')
@@ -73,16 +77,11 @@ def test_labels_that_were_noted(path, label):
     few = path.with_name("few.zarr")
     assert main(["subset", str(few), str(path), "--tag", "odd"]) == 0
     assert TraceStore.open(few).column("trace_id") == ["q0", "q1"]
-
-
-def test_of_two_labels_that_were_noted_the_last_one_counts(path, label):
-    """As the page shows it; so does one that is empty."""
     lines = ["trace_id,label,tags,note", "q0,1,,", "q0,0,,", "q1,true,,", "q2,1,,", "q2,,,"]
-    notes_path(path).write_text("\n".join(lines))
-    before = state(path)[1]
-    assert [note.label for note in read_notes(notes_path(path)).values()] == ["0", "1", ""]
+    place.write_text("\n".join(lines))
+    assert [note.label for note in read_notes(place).values()] == ["0", "1", ""]
     assert label(None, "--from-notes")[0] == 0
-    assert state(path)[1] == [0, before[1], 1, *before[3:]]
+    assert state(path)[1] == [0, 1, 1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])
@@ -115,33 +114,23 @@ def test_notes_that_are_taken_at_once_are_all_kept(tmp_path):
     assert len(read_notes(place)) == 40
 
 
-def test_classes_are_named(path, label, capsys):
-    """Where labels are made; the names stay until others are given."""
-    names = {"0": "faithful", "1": "made up"}
+def test_classes_are_named(tmp_path, label, path, capsys):
+    """Where labels are made; the names stay until others are given. Classes of merged stores keep
+    theirs if all parts have the same ones."""
+    names, usual = {"0": "faithful", "1": "made up"}, {"0": "right", "1": "hallucination"}
     assert label("trace_id,label\nq0,1\n", "--class-names", "faithful, made up")[0] == 0
     assert TraceStore.open(path).provenance["label_names"] == names
     assert label("trace_id,label\nq0,0\n")[0] == 0
-    assert TraceStore.open(path).provenance["label_names"] == names
+    five = write(tmp_path / "5.zarr", first=5, label_names=names)
+    named = [TraceStore.open(path), TraceStore.open(five)]
+    other = TraceStore.open(write(tmp_path / "9.zarr", first=9))
+    same = merge_stores(tmp_path / "same", named, lambda done: None)
+    mixed = merge_stores(tmp_path / "mixed", [*named, other], lambda done: None)
+    assert label_names(same.provenance) == names
+    assert label_names(mixed.provenance) == usual
     with pytest.raises(SystemExit):
         label("trace_id,label\nq0,0\n", "--class-names", "one")
     assert "expected two names, of label 0 and of label 1" in capsys.readouterr().err
-
-
-def test_classes_of_merged_stores_keep_their_names(tmp_path):
-    """If all parts have the same ones, or once the merged store is given some."""
-    names, usual = {"0": "faithful", "1": "made up"}, {"0": "right", "1": "hallucination"}
-    named = [
-        make_store(tmp_path / f"{i}", {"label": "int8"}, {f"t{i}": {"label": 0}}, provenance)
-        for i, provenance in enumerate([{"label_names": names}, {"label_names": names}, {}])
-    ]
-    same = merge_stores(tmp_path / "same", named[:2], lambda done: None)
-    mixed = merge_stores(tmp_path / "mixed", named, lambda done: None)
-    assert label_names(same.provenance) == names
-    assert label_names(mixed.provenance) == usual
-    (tmp_path / "f.csv").write_text("trace_id,label\nt0,1\n")
-    options = ["--scores", str(tmp_path / "f.csv"), "--class-names", "faithful,made up"]
-    assert main(["label", str(mixed.path), *options]) == 0
-    assert label_names(TraceStore.open(mixed.path).provenance) == names
 
 
 def test_notes_that_are_not_there(path, label, capsys):
@@ -170,49 +159,26 @@ LABELLED = "question_id,label\nq0,1\n"
 CHANGE = "question_id,score\nq0,0.25\n"
 
 
-@pytest.mark.parametrize("option", [[], ["--replace-all"], ["--dry-run"]])
-def test_a_file_that_fits_nothing_changes_nothing(path, label, option):
-    """It wiped all labels and scores; now the ids of both are named and every file stays."""
+def test_what_cannot_be_meant_is_refused(path, label, golden_lines):
+    """Ids of another store (they wiped all labels), no values, lines that slipped, options without
+    effect: one line and exit status 2; every file stays."""
     before = files(path)
-    status, said = label("question_id,score\nx1,1\nx2,0\nx3,1\nx4,1\n", *option)
-    assert (status, files(path)) == (2, before)
-    assert "none of its 4 ids is in" in said
-    assert "question_id 'x1', 'x2', 'x3' in the file, 'q0', 'q1', 'q2' in the store" in said
+
+    def refuse(asked):
+        text, *options = asked
+        status, said = label(text, *options)
+        assert (status, files(path)) == (2, before)
+        return said.replace(f"{path.parent}/", "").removesuffix("\n")
+
+    golden_lines("refused.txt", refuse)
 
 
 @pytest.mark.parametrize(
-    "text, options, message",
+    "text, options, lines",
     [
-        ("trace_id,score\nQ0,1\n", [], "none of its 1 ids"),
-        ("question_id,score\nq0,\n", [], "expected values in column 'score', found none"),
         (
-            "trace_id,question_id,score\nq0,q0,1\nq0#2,q1,0\n",
-            [],
-            "trace 'q0#2' is of question 'q0' in the store, and of 'q1' in the file",
-        ),
-        (None, ["--undo"], "nothing to undo"),
-        (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
-        (LABELLED, ["--score-threshold", "0.4"], "for which --score-threshold means nothing"),
-        (LABELLED, ["--higher-is-better"], "for which no direction can be given"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(path, label, text, options, message):
-    """Ids under the other name, no values, lines that slipped, options without effect: one line and
-    exit status 2; the labels stay."""
-    status, said = label(text, *options)
-    assert (status, state(path)) == (2, BEFORE)
-    assert message in said
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "text, options, scores, labels, lines",
-    [
-        pytest.param(
             "question_id,score\nq0,0.25\nq9,1\n",
             [],
-            [0.25, 0.25, 1.0, 0.0, None, 0.25],
-            [1, 1, 0, 1, -1, 1],
             [
                 "question_id q0: score 0.25 -> label 1 (hallucination)",
                 "labels: 0 new, 1 changed, 0 removed, 4 stay",
@@ -220,83 +186,92 @@ def test_what_cannot_be_meant_is_refused(path, label, text, options, message):
                 "1 id of the file fits no trace: 'q9'",
                 "6 traces, 4 hallucinations, 1 right",
             ],
-            id="traces that are not listed keep score and label",
         ),
-        pytest.param(
+        (
             "question_id,score\nq2,1\n",
             ["--replace-all"],
-            [None] * 4 + [1.0, 1.0],
-            [-1] * 4 + [0, 0],
             [
                 "labels: 1 new, 1 changed, 4 removed, 0 stay",
                 "4 traces are not listed: their labels are removed",
             ],
-            id="replace-all removes the others",
         ),
-        pytest.param(
+        (
             "question_id,label\nq0,1\nq1,0\n",
             [],
-            [None] * 5 + [0.25],
-            [1, 1, 0, 0, -1, 1],
             ["column 'label' read as labels, 1 = hallucination", "4 traces lose their score"],
-            id="a column of labels is not inverted; the score, which said otherwise, goes",
-        ),
-        pytest.param(
-            "trace_id,question_id,score\nq0#2,q0,1\n,q0,0\nq2,,0.75\n",
-            [],
-            [0.0, 1.0, 1.0, 0.0, 0.75, 0.25],
-            [1, 0, 0, 1, 0, 1],
-            [],
-            id="samples are scored one by one, by trace id before the question's",
-        ),
-        pytest.param(
-            "question_id,ppl\nq0,30\nq1,4\nq2,20\n",
-            ["--score-column", "ppl", "--lower-is-better", "--score-threshold", "20"],
-            [-30.0, -30.0, -4.0, -4.0, -20.0, -20.0],
-            [1, 1, 0, 0, 0, 0],
-            ["hallucination above 20"],
-            id="a low score may be the better one",
         ),
     ],
 )
-def test_what_a_file_changes(path, label, text, options, scores, labels, lines):
-    """And what is said of it; in every store label = 1 iff score < score_threshold."""
+def test_what_is_said_of_a_file(path, label, text, options, lines):
+    """A dry run writes nothing, and prints what the command without it prints."""
+    before = files(path)
+    status, planned = label(text, *options, "--dry-run")
+    assert (status, files(path)) == (0, before)
+    assert "dry run: nothing was written" in planned
     status, said = label(text, *options)
-    assert (status, state(path)) == (0, (scores, labels))
+    assert (status, said.splitlines()[:-1]) == (0, planned.splitlines()[:-1])
     for line in lines:
         assert line in said
-    if "--lower-is-better" in options:
-        provenance = TraceStore.open(path).provenance
-        assert provenance["score_threshold"] == -20.0
-        assert "negated" in provenance["label_rule"]
-        assert [score < -20.0 for score in scores] == [one == 1 for one in labels]
 
 
-def test_a_dry_run_writes_nothing(path, label):
-    """It prints what the command without it prints."""
-    before = files(path)
-    status, said = label(CHANGE, "--dry-run")
-    assert (status, files(path), state(path)) == (0, before, BEFORE)
-    assert "dry run: nothing was written" in said
-    assert said.splitlines()[:-1] == label(CHANGE)[1].splitlines()[:-1]
+def test_a_low_score_may_be_the_better_one(path, label):
+    """It is stored negated: in every store label = 1 iff score < score_threshold."""
+    options = ["--score-column", "ppl", "--lower-is-better", "--score-threshold", "20"]
+    status, said = label("question_id,ppl\nq0,30\nq1,4\nq2,20\n", *options)
+    assert (status, "hallucination above 20" in said) == (0, True)
+    assert state(path) == ([-30.0, -30.0, -4.0, -4.0, -20.0, -20.0], [1, 1, 0, 0, 0, 0])
+    provenance = TraceStore.open(path).provenance
+    assert provenance["score_threshold"] == -20.0
+    assert "negated" in provenance["label_rule"]
 
 
-def test_undo_and_redo(path, label):
-    """Scores, labels and the rule in the provenance come back; again, and the change is back."""
-    label(CHANGE, "--replace-all", "--score-threshold", "0.2")
-    after, provenance = state(path), TraceStore.open(path).provenance
-    assert after == ([0.25, 0.25] + [None] * 4, [0, 0] + [-1] * 4)
-    assert label(None, "--undo", "--dry-run")[0] == 0
+VALUES = st.sampled_from([0, 1])
+QUARTERS = st.integers(0, 8).map(lambda n: n / 4)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), st.sampled_from(["score", "label"]), st.booleans())
+def test_each_trace_has_what_the_file_says_of_it(tmp_path, data, kind, replace_all):
+    """By its own id before its question's; what is not listed stays, or goes. Undone and done
+    again, scores, labels and the rule in the provenance come back."""
+    value = VALUES if kind == "label" else QUARTERS
+    by_trace = data.draw(st.dictionaries(st.sampled_from(IDS), value))
+    by_question = data.draw(st.dictionaries(st.sampled_from(["q0", "q1", "q2"]), value, min_size=1))
+    rows = []
+    for trace_id, *row in zip(IDS, *BEFORE, strict=True):
+        given_value = by_trace.get(trace_id, by_question.get(trace_id.partition("#")[0]))
+        if given_value is None:
+            rows.append([None, -1] if replace_all else row)
+        else:
+            has_score = kind == "score"
+            rows.append([given_value, given_value < 0.5] if has_score else [None, given_value])
+    after = tuple(map(list, zip(*rows, strict=True)))
+    path = write(tmp_path / f"{len(list(tmp_path.glob('*.zarr')))}.zarr")
+    table = ScoreTable("f", kind, kind, by_trace=by_trace, by_question=by_question)
+    with StoreWriter.open(path) as writer:
+        commit_labels(writer, plan_labels(TraceStore.open(path), table, replace_all=replace_all))
     assert state(path) == after
-    for expected, rule in [(BEFORE, PROVENANCE), (after, provenance)] * 2:
-        status, said = label(None, "--undo")
-        assert (status, state(path)) == (0, expected)
+    new = TraceStore.open(path).provenance
+    for expected, rule in [(BEFORE, PROVENANCE), (after, new)]:
+        undo_labels(path)
+        assert state(path) == expected
         found = TraceStore.open(path).provenance
         for key in ("label_rule", "score_threshold", "model"):
-            assert found[key] == rule[key]
+            assert found.get(key) == rule.get(key)
+
+
+def test_undo_is_a_command(path, label):
+    """A dry run of it writes nothing, and one file keeps the earlier labels."""
+    label(CHANGE)
+    after = state(path)
+    assert label(None, "--undo", "--dry-run")[0] == 0
+    assert state(path) == after
+    for expected in (BEFORE, after) * 2:
+        status, said = label(None, "--undo")
+        assert (status, state(path)) == (0, expected)
+    assert not verify_store(path).problems
     assert "--undo brings them back" in said
     assert len(list(path.parent.glob("*.labels-*.csv"))) == 1
-    assert not verify_store(path).problems
 
 
 def test_the_same_command_twice_does_not_lose_the_labels_before(path, label):
@@ -417,20 +392,17 @@ def test_labelled_stores_merge_with_others(tmp_path, path, label):
     assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
 
 
-def merged_with_given(folder):
-    """A merged store of two, the labels of one of which came with the answers; its path."""
+def test_labels_that_came_with_the_answers_are_not_replaced(tmp_path, capsys):
+    """Also of a part, as a merged store says of its parts how they were labelled; so after labels
+    of a few."""
     columns = dict.fromkeys(["question", "answer", "references"], "utf8") | {"label": "int8"}
     row = {"question": "Capital?", "answer": "Rome", "references": '["Paris"]', "label": 0}
     stores = [
-        make_store(folder / name, columns, {f"{name}{i}": row for i in range(2)}, {RULE: rule})
+        make_store(tmp_path / name, columns, {f"{name}{i}": row for i in range(2)}, {RULE: rule})
         for name, rule in (("a", "exact"), ("b", f"{AS_GIVEN}, else: exact"))
     ]
-    return merge_stores(folder / "m.zarr", stores, lambda done: None).path
-
-
-def test_labels_that_came_with_the_answers_of_a_part_are_not_replaced(tmp_path, capsys):
-    """A merged store says of its parts how they were labelled; so after labels of a few."""
-    path = merged_with_given(tmp_path)
+    assert "came with the answers" in refused(capsys, "label", tmp_path / "b", "--labels", "exact")
+    path = merge_stores(tmp_path / "m.zarr", stores, lambda done: None).path
     for corrected in (None, "b0", "a0"):
         if corrected:
             set_labels(path, ScoreTable("f", "label", "label", by_trace={corrected: 1}))
@@ -527,28 +499,21 @@ def test_labels_of_other_dtypes_are_kept(tmp_path, column, value):
     assert store.read([0, 1], ["label"])["label"].tolist() == [value, 0]
 
 
-RAGGED = Column("float32", axis="tokens")
-
-
 @pytest.mark.parametrize(
-    "name, kind, value, message",
+    "columns, message",
     [
-        ("label", "float32", 0.3, r"trace 't0': expected a whole number, found 0\.3"),
-        ("score", RAGGED, [0.3], "column 'score': expected one number in each row"),
+        ({"label": ("float32", [0.3])}, r"trace 't0': expected a whole number, found 0\.3"),
+        (
+            {"score": (Column("float32", axis="tokens"), [[0.3]])},
+            "column 'score': expected one number in each row",
+        ),
+        ({"x": ("int8", [])}, "'t0' in the file, none in the store"),
     ],
 )
-def test_a_column_that_holds_no_labels_is_refused(tmp_path, name, kind, value, message):
-    one_column(tmp_path / "s.zarr", name, kind, [value])
-    with pytest.raises(SchemaError, match=message):
+def test_a_store_that_cannot_have_labels_is_refused(tmp_path, columns, message):
+    store_columns(tmp_path / "s.zarr", columns)
+    with pytest.raises((SchemaError, NotFoundError), match=message):
         set_labels(tmp_path / "s.zarr", {"t0": 1.0})
-
-
-def test_an_empty_store_is_refused(tmp_path):
-    make_store(tmp_path / "s.zarr", {"question_id": "utf8"}, {})
-    with pytest.raises(NotFoundError, match="'a' in the file, none in the store"):
-        set_labels(tmp_path / "s.zarr", {"a": 1.0})
-    with pytest.raises(FormatError):
-        set_labels(tmp_path / "s.zarr", {})
 
 
 class Counting:
@@ -562,20 +527,20 @@ class Counting:
             yield f"q{i}", {"question_id": f"q{i}", "score": 1.0, "label": 0}
 
 
-@pytest.mark.parametrize("undone", [False, True])
-def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
+def test_a_labelled_store_is_still_what_its_command_made(tmp_path):
     """A script that makes, labels and trains may run again; other settings are still refused."""
     path = tmp_path / "s.zarr"
     build_store(path, Counting())
-    set_labels(path, {"q0": 0.25})
-    if undone:
-        undo_labels(path)
-    first = 0 if undone else 1
-    assert read_labels(build_store(path, Counting())).labels.tolist() == [first, 0, 0]
-    other = Counting()
-    other.provenance = PROVENANCE | {"model": "other"}
-    with pytest.raises(SchemaError, match="model 'm' instead of 'other'"):
-        build_store(path, other)
+    for change, first in (
+        (lambda: set_labels(path, {"q0": 0.25}), 1),
+        (lambda: undo_labels(path), 0),
+    ):
+        change()
+        assert read_labels(build_store(path, Counting())).labels.tolist() == [first, 0, 0]
+        other = Counting()
+        other.provenance = PROVENANCE | {"model": "other"}
+        with pytest.raises(SchemaError, match="model 'm' instead of 'other'"):
+            build_store(path, other)
 
 
 def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, capsys):
