@@ -10,9 +10,11 @@ from contextlib import contextmanager, suppress
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_S = 20.0
+SIZE = (1440, 900)  # in CSS pixels
 # what Chromium answers for a page that is gone
 LEFT = ("Inspected target navigated or closed", "Execution context was destroyed")
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36}
+KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 PIXELS = """async (place) => {  // of a canvas, or of the image in a picture
     let source = place;
     if (place.matches("svg")) {
@@ -25,7 +27,6 @@ PIXELS = """async (place) => {  // of a canvas, or of the image in a picture
     canvas.getContext("2d").drawImage(source, 0, 0);
     return canvas.getContext("2d").getImageData(0, 0, width, height);
 }"""
-KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
 def find_chromium():
@@ -40,15 +41,11 @@ class PageLeftError(Exception):
 class Browser:
     """A headless browser with one page.
 
-    Attributes
-    ----------
-    requested
-        The URLs that were asked for.
-    complaints
-        What the console shows of errors and warnings, and exceptions of scripts.
+    `requested` are the URLs that were asked for, `complaints` the errors and warnings of the
+    console and the exceptions of scripts.
     """
 
-    def __init__(self, program, profile, width=1440, height=900):
+    def __init__(self, program, profile):
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]
@@ -73,16 +70,10 @@ class Browser:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
-        self.resize(width, height)
+        self._resize(*SIZE)
 
     def send(self, method, **parameters):
-        """Ask for something, and return the answer.
-
-        Raises
-        ------
-        PageLeftError
-            Where the page was left meanwhile.
-        """
+        """Ask for something, and return the answer; raises PageLeftError."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -119,18 +110,54 @@ class Browser:
             self.complaints.append(parameters["entry"])
 
     def leave(self):
-        """Leave the page, whose server may have ended, and forget what it asked for and said."""
-        self.send("Page.navigate", url="about:blank")
-        self.wait_for("location.href === 'about:blank'")
+        """Leave the page, whose server may have ended."""
+        if self.evaluate("location.href") != "about:blank":
+            self.send("Page.navigate", url="about:blank")
+            self.wait_for("location.href === 'about:blank'")
+
+    def open(self, url):
+        """Load a page anew, and wait until it shows what its address says."""
+        self.leave()
+        self.send("Page.navigate", url=url)
+        self.wait_until("body", "it?.dataset.ready === '1'")
+
+    @contextmanager
+    def only_from(self, origin):
+        """Nobody complains in this block, and nobody but the origin is asked."""
+        self.leave()
         self.requested.clear()
         self.complaints.clear()
+        yield
+        known = (origin, "about:", "data:")
+        assert [url for url in self.requested if not url.startswith(known)] == []
+        assert self.complaints == []
 
-    def resize(self, width, height):
-        """Give the page this size, in CSS pixels."""
+    def _resize(self, width, height):
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
+
+    @contextmanager
+    def resized(self, width, height):
+        """Within the block the page has this size, in CSS pixels."""
+        self._resize(width, height)
+        try:
+            yield
+        finally:
+            self._resize(*SIZE)
+
+    @contextmanager
+    def shown_on(self, media="", **features):
+        """Within the block the page is shown on a medium, to a user with these preferences."""
+        given = [
+            {"name": name.replace("_", "-"), "value": value} for name, value in features.items()
+        ]
+        self.send("Emulation.setEmulatedMedia", media=media, features=given)
+        try:
+            yield
+        finally:
+            self.send("Emulation.setEmulatedMedia", media="", features=[])
 
     def evaluate(self, code):
         """The value of an expression, after what it awaits."""
@@ -147,23 +174,48 @@ class Browser:
             with suppress(PageLeftError):  # the next page answers
                 if self.evaluate(f"!!({code})"):
                     return
-            time.sleep(0.03)
+            time.sleep(0.01)
         raise AssertionError(f"never became true: {code}; {self.complaints}")
+
+    def of(self, selector, code):
+        """A value of the first element, which the code calls `it`."""
+        return self.evaluate(f"((it) => {code})(document.querySelector({json.dumps(selector)}))")
+
+    def of_each(self, selector, code="it.textContent"):
+        """A value of each element, which the code calls `it`; its text."""
+        every = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return self.evaluate(f"{every}.map((it) => {code})")
 
     def text(self, selector):
         """The text of the first element; None where there is none."""
-        return self.evaluate(f"document.querySelector({json.dumps(selector)})?.textContent")
+        return self.of(selector, "it?.textContent")
+
+    def is_hidden(self, selector):
+        return self.of(selector, "it.hidden")
+
+    def wait_until(self, selector, code="it"):
+        """Wait for a first element, and until the code is true, which calls it `it`."""
+        self.wait_for(f"((it) => {code})(document.querySelector({json.dumps(selector)}))")
 
     def wait_for_text(self, selector, text):
         """Wait until the first element, or one that takes its place, has this in its text."""
-        self.wait_for(
-            f"document.querySelector({json.dumps(selector)})"
-            f"?.textContent.includes({json.dumps(text)})"
-        )
+        self.wait_until(selector, f"it?.textContent.includes({json.dumps(text)})")
+
+    def wait_for_count(self, selector, n):
+        """Wait until there are so many elements."""
+        self.wait_for(f"document.querySelectorAll({json.dumps(selector)}).length === {n}")
 
     def wait_for_total(self, text):
         """Wait until the page says so of the number of rows, and no more."""
-        self.wait_for(f"document.querySelector('#total').textContent === {json.dumps(text)}")
+        self.wait_until("#total", f"it.textContent === {json.dumps(text)}")
+
+    def wait_for_address(self, text):
+        """Wait until the address has this in its fragment."""
+        self.wait_for(f"location.hash.includes({json.dumps(text)})")
+
+    def wait_for_panel(self):
+        """Wait until the panel shows what was chosen."""
+        self.wait_until("#panel", "it.ariaBusy === 'false' && it.textContent.length > 5")
 
     def click(self, selector, text=""):
         """Click on the first element with this in its text, once it is there."""
@@ -189,11 +241,12 @@ class Browser:
         yield
         self._session = outer
 
-    def choose(self, selector, value):
+    def choose(self, selector, value, *events):
         """Choose an option of a menu, or set what stands in a box."""
+        events = json.dumps(events or ["change"])
         self.evaluate(f"""((place) => {{
             place.value = {json.dumps(str(value))};
-            place.dispatchEvent(new Event("change"));
+            {events}.forEach((name) => place.dispatchEvent(new Event(name)));
             place.dispatchEvent(new KeyboardEvent("keydown", {{ key: "Enter" }}));
         }})(document.querySelector({json.dumps(selector)}))""")
 
@@ -207,37 +260,31 @@ class Browser:
 
     def opacity(self, x, y):
         """Of a pixel in the image of the first picture: 0 to 255."""
-        picture = "document.querySelector('#panel .picture')"
-        code = (
-            f"({PIXELS})({picture}).then(({{ data, width }}) => data[4 * ({y} * width + {x}) + 3])"
-        )
-        return self.evaluate(code)
+        place = f"data[4 * ({y} * width + {x}) + 3]"
+        return self.of("#panel .picture", f"({PIXELS})(it).then(({{ data, width }}) => {place})")
 
-    def change(self, **state):
+    def change(self, fragment="", **state):
         """What the page's address says from now on."""
-        fragment = "&".join(f"{key}={value}" for key, value in state.items())
-        self.evaluate(f"location.hash = {json.dumps(fragment)}")
+        self.evaluate(f"location.hash = {json.dumps(fragment_of(fragment, state))}")
 
-    def open(self, url):
-        """Load a page anew, and wait until it shows what its address says."""
-        self.send("Page.navigate", url="about:blank")
-        self.wait_for("location.href === 'about:blank'")
-        self.send("Page.navigate", url=url)
-        self.wait_for("document.body?.dataset.ready === '1'")
+    def focus(self, selector):
+        self.of(selector, "it.focus()")
 
-    def press(self, key):
-        """Press a key of one character, or one with a name."""
-        text = {"text": key} if len(key) == 1 else {}
-        code = KEYS.get(key, ord(key[0].upper()))
-        text = {"text": "\r"} if key == "Enter" else text
-        for kind in ("keyDown", "keyUp"):
-            self.send(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text
-            )
+    def press(self, *keys, modifiers=0):
+        """Press keys of one character, or with a name, in turn."""
+        for key in keys:
+            text = {"text": key} if len(key) == 1 else {}
+            text = {"text": "\r"} if key == "Enter" else text
+            code = KEYS.get(key, ord(key[0].upper()))
+            for kind in ("keyDown", "keyUp"):
+                self.send(
+                    "Input.dispatchKeyEvent",
+                    type=kind, key=key, windowsVirtualKeyCode=code, modifiers=modifiers, **text,
+                )  # fmt: skip
 
-    def drag(self, places, shift=False, pause_s=0):
+    def drag(self, places, shift=False):
         """Press the mouse at the first place, move it along the others, and let it go; a click
-        where there is one. A pause follows each."""
+        where there is one."""
         kinds = ["mousePressed", *["mouseMoved"] * len(places[1:]), "mouseReleased"]
         for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
             self.send(
@@ -245,7 +292,6 @@ class Browser:
                 type=kind, x=x, y=y, button="left", buttons=1, clickCount=1,
                 modifiers=8 if shift else 0,
             )  # fmt: skip
-            time.sleep(pause_s)
 
     def type(self, text):
         """Put a text where the cursor is."""
@@ -262,3 +308,8 @@ class Browser:
             self._process.wait()
         os.close(self._out)
         os.close(self._in)
+
+
+def fragment_of(fragment, state):
+    """The part of an address behind #: as given, or of a state."""
+    return fragment or "&".join(f"{key}={value}" for key, value in state.items())

@@ -1,30 +1,21 @@
 """Stores and runs that the tests of the page look at, its server, and a browser."""
 
 import os
-import signal
-import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from browser import Browser, find_chromium
-from view_traces import (
-    BARE,
-    HOSTILE,
-    SCHEMA,
-    client_of,
-    write_run,
-    write_traces,
-)
+from browser import Browser, find_chromium, fragment_of
+from view_traces import BARE, HOSTILE, SCHEMA, TOKEN, client_of, write_run, write_traces
 
 from store import Column, Schema
 
-ROOT = Path(__file__).parents[3]
 LONG = 100_000  # tokens
 
 
@@ -68,7 +59,7 @@ def bare_run(tmp_path_factory):
     return write_run(folder, ["trace_id", "split", HOSTILE[0]], lines)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def growing(tmp_path_factory, traces):
     """A store that a test writes to, and repairs."""
     schema = Schema({"label": Column("int8", chunk_items=4, shard_items=64)})
@@ -85,33 +76,46 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def serve():
-    """Starts the command with some words, and says its address; at the end it is stopped as a user
-    stops it."""
-    with ExitStack() as started:
-        yield lambda *words: started.enter_context(run_server(words))
-
-
-@pytest.fixture(scope="session")
-def served():
-    """A context in which the command serves; gives its address."""
-    return run_server
+def run_app():
+    """A context in which an application is served; gives its address."""
+    return served
 
 
 @contextmanager
-def run_server(words):
-    command = [sys.executable, "-m", "store", "view", *map(str, words), "--no-browser"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    yield process.stdout.readline().strip()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) in (0, 130)
-    process.stdout.close()
+def served(app):
+    """The address of an application that is served in a thread."""
+    uvicorn = pytest.importorskip("uvicorn", reason="the extra view: pip install '.[view]'")
+    from store.view.serve import configure, open_listener
+
+    server = uvicorn.Server(configure(app))
+    with open_listener("127.0.0.1", 0) as listener:
+        thread = Thread(target=server.run, args=([listener],))
+        thread.start()
+        yield "http://{}:{}".format(*listener.getsockname())
+        server.should_exit = True
+        thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def serve(run_app):
+    """Serves stores and runs as long as the tests of a file run, and says the page's address."""
+    pytest.importorskip("starlette", reason="the extra view: pip install '.[view]'")
+    from store.view.server import build_app
+    from store.view.snapshots import open_stores
+
+    with ExitStack() as started:
+
+        def start(paths, runs=()):
+            app = build_app(open_stores(paths, runs), TOKEN)
+            return f"{started.enter_context(run_app(app))}/?token={TOKEN}"
+
+        yield start
+
+
+@pytest.fixture(scope="module")
 def address(serve, traces_path, run_path, others, bare_run, growing, many):
     """The page of all stores and runs."""
-    return serve(traces_path, *others, growing, many, "--run", run_path, "--run", bare_run)
+    return serve([traces_path, *others, growing, many], [run_path, bare_run])
 
 
 @pytest.fixture(scope="session")
@@ -127,18 +131,13 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def page(browser, address):
     """Opens a state of the page; afterwards nobody complained, and nobody else was asked."""
-    browser.leave()
 
-    def go(**state):
-        fragment = "&".join(f"{key}={value}" for key, value in state.items())
-        browser.open(f"{address}#{fragment}")
+    def go(fragment="", **state):
+        browser.open(f"{address}#{fragment_of(fragment, state)}")
         return browser
 
-    yield go
-    origin = address.partition("/?")[0]
-    foreign = [url for url in browser.requested if not url.startswith((origin, "about:", "data:"))]
-    assert foreign == []
-    assert browser.complaints == []
+    with browser.only_from(address.partition("/?")[0]):
+        yield go
 
 
 @pytest.fixture(scope="session")

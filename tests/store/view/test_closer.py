@@ -1,20 +1,18 @@
 """The page in a real browser: which tokens, which layer, which head, and what to note of it."""
 
 import json
+import time
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from browser import fragment_of
 from view_traces import N_LAYERS, SCHEMA, make_row, write_run, write_traces
 
 from store import Column, Schema
 from store.traces.notes import Note, notes_path, read_notes
 
-pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
-
-TICKED = "[...document.querySelectorAll('#panel .broad dt')].map((each) => each.textContent)"
-CHIPS = "[...document.querySelectorAll('#panel .noted .chip')].map((each) => each.textContent)"
-PIXELS = "document.querySelector('#panel .picture image').getAttribute('href')"
+PIXELS = "it.getAttribute('href')"
 
 
 @pytest.fixture(scope="module")
@@ -54,33 +52,44 @@ def closer(browser, closer_path, tmp_path_factory, serve):
     models["probe"] |= layers
     (run / "results.json").write_text(json.dumps({"models": models}))
     (run / "report.html").write_text('<a data-trace="trace-03">trace-03</a>')
-    address = serve(closer_path, "--run", run)
+    address = serve([closer_path], [run])
 
     def go(**state):
-        fragment = "&".join(f"{key}={value}" for key, value in state.items())
-        browser.open(f"{address}#{fragment}")
+        browser.open(f"{address}#{fragment_of('', state)}")
         return browser
 
     return go
 
 
-def test_detectors_that_are_wrong_about_a_trace(closer):
-    """By a click, those alone; label 0 of trace-02, where gvae says 0 and probe 1."""
+def test_detectors_of_a_trace(closer):
+    """By a click those that are wrong alone: label 0 of trace-02, where gvae says 0 and probe 1;
+    by another the tokens that drove a score. The token that was taken is marked among the likely
+    ones."""
     browser = closer(row=2)
     browser.wait_for_text("#panel h2", "trace-02")
-    assert browser.evaluate(TICKED) == ["score_probe", "score_gvae"]
-    browser.click("#panel label", "only the 1 of 2 that disagree with the label")
-    browser.wait_for(f"{TICKED}.length === 1")
-    assert browser.evaluate(TICKED) == ["score_probe"]
-
-
-def test_tokens_that_drove_a_score(closer, address):
-    """A click on the score colours them; a store without says how to get them."""
-    browser = closer(row=2)
+    assert browser.of_each("#panel .broad dt") == ["score_probe", "score_gvae"]
+    browser.wait_for("document.querySelectorAll('#panel [data-i]').length > 1")
+    browser.focus("#panel .walk")
+    browser.press("ArrowRight")
+    browser.wait_for_text("#tip", "most likely here:\n✓")
     browser.click("#panel dt button", "score_gvae")
-    browser.wait_for("location.hash.includes('color=score_token_gvae')")
-    browser.open(f"{address}#row=2")
-    browser.wait_for_text("#panel details", "--tokens --to-store")
+    browser.wait_for_address("color=score_token_gvae")
+    browser.click("#panel label", "only the 1 of 2 that disagree with the label")
+    browser.wait_for_count("#panel .broad dt", 1)
+    assert browser.of_each("#panel .broad dt") == ["score_probe"]
+
+
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        ("row=2", "--tokens --to-store"),
+        ("row=7&tab=layers", "--only logreg_best"),
+        ("row=7&tab=attention", "edges of one head: none is stored"),
+    ],
+)
+def test_what_a_store_lacks_is_said(page, state, said):
+    """With the command that makes it: scores of tokens, probes of layers, edges of a head."""
+    page(state).wait_for_text("#panel", said)
 
 
 def test_a_threshold_is_taken_from_the_curve(closer):
@@ -88,12 +97,11 @@ def test_a_threshold_is_taken_from_the_curve(closer):
     browser = closer(tab="scores", score="score_gvae")
     browser.wait_for_text("#panel", "AUROC")
     browser.wait_for_text("#panel .confusion", "≥ 0.5000")
-    browser.evaluate("document.querySelector('#panel .picture[aria-label^=ROC]').focus()")
-    for key in ("ArrowRight", "Enter"):
-        browser.press(key)
-    browser.wait_for("location.hash.includes('threshold=')")
+    browser.focus("#panel .picture[aria-label^=ROC]")
+    browser.press("ArrowRight", "Enter")
+    browser.wait_for_address("threshold=")
     browser.click("#panel .confusion button", "found")
-    browser.wait_for("location.hash.includes('label+%3D%3D+1')")
+    browser.wait_for_address("label+%3D%3D+1")
 
 
 def test_a_score_without_a_threshold(closer):
@@ -103,96 +111,77 @@ def test_a_score_without_a_threshold(closer):
     browser.change(tab="scores", score="score_free")
     browser.click("#panel .confusion button", "found 1")
     browser.wait_for_text("#total", "1 of 12")
-    browser.open(browser.evaluate("location.href").split("#")[0] + "#row=9")
-    browser.wait_for_text("#panel dl", "Infinity")
+    closer(row=9).wait_for_text("#panel dl", "Infinity")
 
 
-def test_layers_that_tell_the_labels_apart(closer, address):
-    """What the run's probes reach, by layer; without a run the command that makes it."""
+def test_layers_that_tell_the_labels_apart(closer):
+    """What the run's probes reach, by layer; by a click each layer has colours of its own."""
     browser = closer(row=2, tab="layers")
     browser.wait_for_text("#panel", "AUROC of probes by layer")
-    browser.evaluate("document.querySelector('#panel .picture[aria-label^=AUROC]').focus()")
-    for _ in range(3):
-        browser.press("ArrowRight")
+    browser.focus("#panel .picture[aria-label^=AUROC]")
+    browser.press(*["ArrowRight"] * 3)
     assert browser.text("#tip") == "layer 3\n0.8750  probe"
-    browser.open(f"{address}#row=7&tab=layers")
-    browser.wait_for_text("#panel details", "--only logreg_best")
-
-
-def test_each_layer_has_colours_of_its_own(closer):
-    """By a click; the picture changes."""
-    browser = closer(row=2, tab="layers")
-    browser.wait_for("document.querySelector('#panel .picture')")
-    before = browser.evaluate(PIXELS)
+    before = browser.of("#panel .picture image", PIXELS)
     browser.click("#panel label", "colours of each layer apart")
-    browser.wait_for("document.querySelector('#panel .bar .legend') === null")
-    assert browser.evaluate(PIXELS) != before
+    browser.wait_for_count("#panel .bar .legend", 0)
+    assert browser.of("#panel .picture image", PIXELS) != before
 
 
-def test_edges_of_a_head(closer, address):
-    """Chosen from a list; a store without them says so."""
+def test_edges_of_a_head(closer):
+    """Chosen from a list."""
     browser = closer(row=2, tab="attention", layer=1, first=1, edge=0)
+    browser.wait_for_panel()
     browser.choose("#panel [aria-label='edges of']", 1)
     browser.wait_for_text("#panel", "edges, head 1: an arc")
-    browser.open(f"{address}#row=7&tab=attention")
-    browser.wait_for_text("#panel", "edges of one head: none is stored")
-
-
-def test_the_taken_token_is_marked(closer):
-    """Among its candidates."""
-    browser = closer(row=2)
-    browser.wait_for("document.querySelectorAll('#panel [data-i]').length > 1")
-    browser.evaluate("document.querySelector('#panel .walk').focus()")
-    browser.press("ArrowRight")
-    browser.wait_for_text("#tip", "most likely here:\n✓")
 
 
 def test_two_traces_are_aligned(closer):
-    """Their parts begin at one height, and tokens that the other has not are marked."""
+    """The one that was kept, and the one that is chosen: their parts begin at one height, and
+    tokens that the other has not are marked."""
     browser = closer(row=2, beside=3)
-    browser.wait_for("document.querySelectorAll('#panel article').length === 2")
-    tops = """[...document.querySelectorAll("#panel article")].map((article) =>
-        [...article.children].map((part) => Math.round(part.getBoundingClientRect().top)))"""
-    first, second = browser.evaluate(tops)
+    browser.wait_for_count("#panel article", 2)
+    titles = browser.of_each("#panel h2")
+    assert ["trace-03" in titles[0], "trace-02" in titles[1]] == [True, True]
+    tops = "[...it.children].map((part) => Math.round(part.getBoundingClientRect().top))"
+    first, second = browser.of_each("#panel article", tops)
     assert first == second
     assert len(first) == 10
-    assert browser.evaluate("document.querySelectorAll('#panel .differs').length") > 0
-    assert (
-        browser.evaluate("document.querySelectorAll('#panel [aria-label=\"tokens by\"]').length")
-        == 1
-    )
-    code = """import("/page/differences.js").then(({ uncommon }) => [
-        ["a b c d", "a c d"], ["a b", "a b"], ["x a y", "a"], ["", "a"], ["a b", ""]].map((pair) =>
-            [...uncommon(...pair.map((text) => text.split(" ").filter(Boolean)))]))"""
-    assert browser.evaluate(code) == [[1], [], [0, 2], [], [0, 1]]
+    assert browser.of_each("#panel .differs")
+    assert len(browser.of_each("#panel [aria-label='tokens by']")) == 1
 
 
 def test_nearest_traces(closer):
-    """In a column and layer of one's choice; a click opens one."""
+    """In a column and layer of one's choice, of the rows of the filter; a click opens one."""
     browser = closer(row=2)
+    browser.wait_for_panel()
     browser.choose("#panel [aria-label=by]", "hs_last 2")
-    browser.wait_for("document.querySelectorAll('#panel .list .line').length === 8")
-    browser.change(
-        row=2, near="hs_last 2", filter="score_gvae>0.7"
-    )  # 3 traces, and this is not among them
-    browser.wait_for("document.querySelectorAll('#panel .list .line').length === 3")
+    browser.wait_for_count("#panel .list .line", 8)
+    browser.change(row=2, near="hs_last 2", filter="score_gvae>0.7")  # 3 traces, and not this one
+    browser.wait_for_count("#panel .list .line", 3)
     browser.click("#panel .list .line")
     browser.wait_for("!location.hash.includes('row=2&')")
 
 
 def test_a_note_is_kept_beside_the_store(closer, closer_path):
-    """Label, tags and text, as soon as the box is left."""
+    """Label, tags and text, as soon as the box is left; a click on a tag chooses its rows by the
+    filter, and the table follows what is noted."""
     browser = closer(row=4)
-    browser.wait_for("document.querySelector('#panel input.tags')")
+    browser.wait_until("#panel input.tags")
     browser.choose("#panel [aria-label='my label']", 1)
     browser.choose("#panel input.tags", "odd, late")
-    browser.wait_for(f"{CHIPS}.join() === 'odd,late'")
+    browser.wait_for_count("#panel .noted .chip", 2)
     for _ in range(100):
         if read_notes(notes_path(closer_path)).get("trace-04", Note()).tags:
             break
-        browser.evaluate("new Promise((done) => setTimeout(done, 30))")
+        time.sleep(0.03)
     assert read_notes(notes_path(closer_path)) == {"trace-04": Note("1", "odd late", "")}
-    closer(row=4).wait_for("document.querySelector('#panel input.tags')?.value === 'odd late'")
+    browser = closer(row=4)
+    browser.wait_until("#panel input.tags", "it?.value === 'odd late'")
+    browser.click("#panel .chip", "odd")
+    browser.wait_for_text("#total", "1 of 12")
+    browser.wait_for_text("#chips", 'tag == "odd"')
+    browser.choose("#panel input.tags", "")
+    browser.wait_for_text("#total", "0 of 12")
 
 
 SAVES = """(() => {
@@ -223,18 +212,6 @@ def test_pictures_are_saved(closer, tab, n):
     assert "var(" not in text
     links = [each.get("href") for each in root.iter() if each.get("href")]
     assert all(link.startswith("data:image/png") for link in links)
-
-
-def test_a_tag_chooses_rows(closer):
-    """By the filter, which a click on the tag writes; the table follows what is noted."""
-    browser = closer(row=5)
-    browser.wait_for("document.querySelector('#panel input.tags')")
-    browser.choose("#panel input.tags", "odd-one")
-    browser.click("#panel .chip", "odd-one")
-    browser.wait_for_text("#total", "1 of 12")
-    browser.wait_for_text("#chips", 'tag == "odd-one"')
-    browser.choose("#panel input.tags", "")
-    browser.wait_for_text("#total", "0 of 12")
 
 
 def test_from_the_report_to_a_trace_and_back(closer):

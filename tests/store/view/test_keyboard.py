@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
-
 CONTROLS = "a[href], button, input, select, [tabindex='0']"  # but those that arrows lead to
 FOCUS = """
     (() => {
@@ -20,8 +18,6 @@ NUMBER_ALL = f"""
         .filter((each) => each.offsetParent !== null && !each.disabled && each.tabIndex >= 0)
         .map((each, i) => (each.dataset.number = String(i)))
 """
-NAMES = "[...document.querySelectorAll('[data-number]')].map((each) => each.outerHTML)"
-TIP = "!document.querySelector('#tip').hidden && document.querySelector('#tip').textContent"
 
 
 def tab_to(browser, condition):
@@ -42,26 +38,25 @@ def test_a_walk_from_the_filter_through_all_tabs(page, traces):
     wanted = [i for i, (_, row) in enumerate(traces) if row["prompt_len"] >= 3]
     browser.wait_for_total(f"{len(wanted)} of 40")
     tab_to(browser, "at.id === 'scroll'")
-    browser.press("Home")
-    browser.wait_for(f"location.hash.includes('row={wanted[0]}')")
-    browser.press("ArrowDown")
-    browser.wait_for(f"location.hash.includes('row={wanted[1]}')")
-    browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
+    for key, row in (("Home", wanted[0]), ("ArrowDown", wanted[1])):
+        browser.press(key)
+        browser.wait_for_address(f"row={row}")
+    browser.wait_for_panel()
     for tab in ("trace", "layers", "attention", "scores"):
         tab_to(browser, "at.role === 'tab'")
         while browser.evaluate("document.activeElement.textContent") != tab:
             browser.press("ArrowRight")
         picture = ".walk" if tab == "trace" else ".picture"
-        browser.wait_for(f"document.querySelector('#tabs .on').textContent === {tab!r}")
-        browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
+        browser.wait_until("#tabs .on", f"it.textContent === {tab!r}")
+        browser.wait_for_panel()
         assert browser.evaluate("document.activeElement.textContent") == tab
         tab_to(browser, f"at.closest('#panel') && at.matches({picture!r})")
         browser.press("ArrowRight")
-        browser.wait_for(TIP)
+        browser.wait_until("#tip", "!it.hidden && it.textContent")
         browser.press("Tab")
-        browser.wait_for("document.querySelector('#tip').hidden")
-        browser.evaluate("document.querySelector('#filter').focus()")
-    assert browser.evaluate("document.querySelector('#error').hidden")
+        browser.wait_until("#tip", "it.hidden")
+        browser.focus("#filter")
+    assert browser.is_hidden("#error")
 
 
 @pytest.mark.parametrize("tab", ["trace", "layers", "attention", "map", "scores"])
@@ -69,8 +64,7 @@ def test_tab_reaches_every_control(page, tab):
     """And what has the focus shows it."""
     state = {"row": 7, "tab": tab, "columns": "trace_id,label", "filter": "label > -2"}
     browser = page(**state, other="score_my_model")
-    browser.wait_for("document.querySelector('#panel').textContent.length > 5")
-    browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
+    browser.wait_for_panel()
     numbers = set(browser.evaluate(NUMBER_ALL))
     assert len(numbers) > 10
     reached = set()
@@ -79,18 +73,28 @@ def test_tab_reaches_every_control(page, tab):
         found = browser.evaluate(FOCUS)
         assert found["isSeen"] or found["number"] is None, found
         reached.add(found["number"])
-    assert numbers - reached == set(), browser.evaluate(NAMES)
+    assert numbers - reached == set(), browser.of_each("[data-number]", "it.outerHTML")
 
 
-def test_the_focus_stays_where_it_was(page):
-    """A choice draws the panel again, and the keyboard goes on from there."""
+def test_keys_work_after_any_click(page):
+    """A choice draws the panel again, and the keyboard goes on from there; on a box to tick and a
+    slider too; ? shows the keys."""
     browser = page(row=7, tab="attention")
-    browser.wait_for("document.querySelector('#panel input[type=range]')")
+    browser.wait_until("#panel input[type=range]")
     tab_to(browser, "at.ariaLabel === 'layer'")
     before = browser.evaluate("document.activeElement.value")
     browser.press("ArrowLeft")
     browser.wait_for(f"document.activeElement.value !== {before!r}")
     browser.wait_for("document.activeElement.ariaLabel === 'layer'")
+    for kind, key, row in (("checkbox", "j", 8), ("range", "k", 7)):
+        browser.focus(f"#panel input[type={kind}]")
+        browser.press(key)
+        browser.wait_for_address(f"row={row}")
+        browser.wait_for_panel()
+    browser.press("?")
+    browser.wait_until("#keys", "it.open")
+    browser.press("Escape")
+    browser.wait_until("#keys", "!it.open")
     tab_to(browser, "at.ariaLabel === 'columns'")
     browser.press("Enter")
     browser.wait_for("document.activeElement.type === 'checkbox'")
@@ -107,28 +111,12 @@ def test_a_bar_becomes_a_filter(page, traces):
     browser.press("Enter")
     browser.wait_for("document.activeElement.matches('.picture')")
     for label in (-1, 0):
-        browser.press("ArrowRight")
-        browser.press("Enter")
+        browser.press("ArrowRight", "Enter")
         n = sum(row["label"] == label for _, row in traces)
         browser.wait_for_total(f"{n} of 40")
-    assert browser.evaluate("document.querySelector('#filter').value").count("label") == 2
+    assert browser.of("#filter", "it.value").count("label") == 2
     browser.press("Escape")
     tab_to(browser, "at.id === 'clear'")
     browser.press("Enter")
     browser.wait_for_total("40 of 40")
     assert browser.evaluate("document.activeElement.id") == "filter"
-
-
-def test_keys_work_after_any_click(page):
-    """On a box to tick and a slider too; ? shows the keys."""
-    browser = page(row=7, tab="attention")
-    browser.wait_for("document.querySelector('#panel input[type=checkbox]')")
-    for kind, key, row in (("checkbox", "j", 8), ("range", "k", 7)):
-        browser.evaluate(f"document.querySelector('#panel input[type={kind}]').focus()")
-        browser.press(key)
-        browser.wait_for(f"location.hash.includes('row={row}')")
-        browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
-    browser.press("?")
-    browser.wait_for("document.querySelector('#keys').open")
-    browser.press("Escape")
-    browser.wait_for("!document.querySelector('#keys').open")

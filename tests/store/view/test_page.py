@@ -1,7 +1,6 @@
 """The page in a real browser: what it shows, what it must not run, and that it asks nobody else."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,21 +9,68 @@ from view_traces import HOSTILE, N_ROWS
 
 from store import StoreWriter, TraceStore
 from store.cli.main import main
+from store.view import PAGE
 
-ROOT = Path(__file__).parents[3]
-pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+ALL = f"{N_ROWS} of {N_ROWS}"
+TABS = ("trace", "layers", "attention", "map", "scores")
+WHAT = "traces.zarr 40 traces · 13 right, 13 hallucination · runs first, <img src=x onerror=alert(1"
+# what an address says, what is clicked on, and what can be read then
+CLICKS = [
+    ("row=7", [], {"#what": WHAT}),
+    ("row=7&filter=label == 77", [("#rows button", "clear the filter")], {"#total": ALL}),
+    ("store=1&row=0", [], {"#panel": "python -m store extract"}),
+    ("row=6", [(".beside-name", "")], {"#total": "2 of 40", "#panel h2": "trace-06"}),
+    (
+        "row=7&filter=trace_id == 'trace-03'",
+        [("#outside:not([hidden]) button", "")],
+        {"#total": ALL, "#rows .on": "trace-07", "#outside[hidden]": ""},
+    ),
+    ("columns=trace_id,exact", [("#head .name", "exact")], {"#rows .row": "trace-06"}),
+    ("store=2", [("#panel button", "later")], {"#panel": "tokens 4,000 to 7,999 of 100,000"}),
+]
+# what an address says in vain, and what is said of it
+IGNORED = {
+    "score=lost&tab=scores": "score=lost is not in this store: score_gvae is shown",
+    "threshold=abc&tab=scores": "threshold=abc: expected a number, 0.2500 is shown",
+    "map=lost&tab=map": "map=lost is not in this store: map_pca is shown",
+    "layer=77&tab=attention": "layer=77: expected 0 to 2",
+    "edge=abc&tab=attention": "edge=abc: expected 0 to 1",
+    "color=lost": "color=lost",
+    "columns=label,lost": "columns: this store has no lost",
+    "sort=lost&descending=1": "sort=lost is not in this store: it is left out",
+    "tab=lost": "tab=lost",
+    "store=99": "store=99",
+}
+CONDITIONS = 'label == 1 and inside(map_pca, "-9,-9 9,-9 9,9 -9,9")'
 
 
-def lines(browser):
-    return browser.evaluate("[...document.querySelectorAll('#rows .row')].map((r) => r.innerText)")
+@pytest.mark.parametrize("state, clicks, read", CLICKS)
+def test_a_click_leads_on(page, state, clicks, read):
+    """From an empty table to all rows, from a question to all answers, from column to order."""
+    browser = page(state)
+    for selector, text in clicks:
+        browser.click(selector, text)
+    for selector, text in read.items():
+        browser.wait_for_text(selector, text)
+    assert browser.is_hidden("#error")
 
 
-def test_the_table_and_the_first_trace_appear(page, traces):
+def test_what_an_address_says_in_vain_is_said(page):
+    """And no more, once another tab is shown."""
+    browser = page()
+    for said, answer in IGNORED.items():
+        browser.change(f"row=7&{said}")
+        browser.wait_for_text("#ignored:not([hidden])", answer)
+        browser.change(row=7, tab="layers")
+        browser.wait_until("#ignored", "it.hidden")
+
+
+def test_the_table_and_the_first_trace_appear(page):
     """With as many rows in the document as are in sight, and the token gone from the address."""
     browser = page()
-    assert browser.text("#total") == f"{N_ROWS} of {N_ROWS}"
-    assert 10 < len(lines(browser)) <= 60
     browser.wait_for_text("#panel h2", "trace-00")
+    assert browser.text("#total") == ALL
+    assert 10 < len(browser.of_each("#rows .row")) <= 60
     assert "token" not in browser.evaluate("location.href")
     assert browser.evaluate("document.cookie") == ""
 
@@ -35,33 +81,30 @@ def test_hostile_texts_are_texts(page, traces):
     for row in range(len(HOSTILE)):
         browser.change(row=row)
         browser.wait_for_text("#panel h2", f"{row:02}")
-        shown = browser.evaluate("document.querySelector('#panel').textContent")
-        assert traces[row][1]["question"] in shown
+        assert traces[row][1]["question"] in browser.text("#panel")
     assert browser.evaluate("document.title").startswith("traces.zarr")
-    assert browser.evaluate("document.querySelectorAll('main img, main script').length") == 0
-    heights = "[...document.querySelectorAll('#rows .cell')].map((cell) => cell.offsetHeight)"
-    assert max(browser.evaluate(heights)) <= 28
+    assert browser.of_each("main img, main script") == []
+    assert max(browser.of_each("#rows .cell", "it.offsetHeight")) <= 28
 
 
-def test_keys_walk_and_filter(page, traces):
-    """j and k walk, / goes to the filter, Enter applies it; the URL holds all of it."""
+def test_a_filter_is_typed(page, traces):
+    """/ leads there, Tab takes a completion, Enter applies it; the address holds it, and chips."""
     browser = page(row=3)
-    browser.wait_for("document.querySelector('#rows .on')")
-    browser.press("j")
-    browser.wait_for("location.hash.includes('row=4')")
-    browser.press("k")
-    browser.wait_for("location.hash.includes('row=3')")
     browser.press("/")
-    assert browser.evaluate("document.activeElement.id") == "filter"
     browser.type("label == 1 and sc")
     browser.wait_for_text("#completions:not([hidden]) li", "score")
     browser.press("Tab")
-    assert browser.evaluate("document.activeElement.value") == "label == 1 and score "
+    assert browser.of("#filter", "it.value") == "label == 1 and score "
     browser.type("!= nan")
     browser.press("Enter")
     wanted = [i for i, (_, r) in enumerate(traces) if r["label"] == 1 and r["score"] == r["score"]]
     browser.wait_for_total(f"{len(wanted)} of 40")
     assert "filter=label" in browser.evaluate("location.hash")
+    browser = page(row=7, filter=CONDITIONS)
+    browser.wait_for_text("#chips", "lasso")
+    assert browser.of_each("#chips button") == ["label == 1 ×", "lasso on map_pca ×"]
+    browser.click("#chips button", "lasso")
+    browser.wait_until("#filter", "it.value === 'label == 1'")
 
 
 def test_a_wrong_filter_is_explained(page):
@@ -71,29 +114,23 @@ def test_a_wrong_filter_is_explained(page):
     browser.press("/")
     browser.type("score > 0 and lable == 1")
     browser.press("Enter")
-    browser.wait_for("!document.querySelector('#error').hidden")
-    assert "closest: 'label'" in browser.text("#error")
+    browser.wait_for_text("#error:not([hidden])", "closest: 'label'")
     line, caret = browser.text("#caret").split("\n")
     assert line[caret.index("^") :].startswith("lable")
-    assert browser.text("#total") == f"{N_ROWS} of {N_ROWS}"
-    assert browser.evaluate("document.querySelector('#filter').className") == "bad"
-    assert browser.evaluate("document.activeElement.selectionStart") == line.index("lable")
+    assert browser.text("#total") == ALL
+    assert browser.of("#filter", "[it.className, it.selectionStart]") == [
+        "bad",
+        line.index("la", 9),
+    ]
     assert browser.evaluate("history.length") == n
     assert "lable" not in browser.evaluate("location.href")
-    forget_refusals(browser)
-
-
-def test_a_wrong_filter_of_an_address_is_explained(page):
-    """The rows that were there stay; nothing is saved that is not the filter's."""
-    browser = page(row=3)
-    browser.change(row=3, filter="lable%20==%201")
-    browser.wait_for_text("#error", "closest: 'label'")
-    assert browser.text("#total") == f"{N_ROWS} of {N_ROWS}"
-    assert browser.evaluate("document.querySelector('#save').hidden")
+    browser.change(row=3, filter="lable%20==%202")  # nothing is saved that is not the filter's
+    browser.wait_until("#save", "it.hidden")
+    assert browser.text("#total") == ALL
     browser.change(row=3)
-    browser.wait_for("!document.querySelector('#save').hidden")
-    assert browser.evaluate("document.querySelector('#error').hidden")
-    assert browser.evaluate("document.querySelector('#caret').hidden")
+    browser.wait_until("#save", "!it.hidden")
+    assert browser.is_hidden("#error")
+    assert browser.is_hidden("#caret")
     forget_refusals(browser)
 
 
@@ -104,32 +141,27 @@ def forget_refusals(browser):
 
 
 def test_a_trace_that_cannot_be_read_leaves_no_other(page):
-    """Under its row; the error goes when another trace is chosen."""
-    browser = page(row=3)
-    browser.wait_for("document.querySelector('#panel h2')")
-    browser.change(row=999)
-    browser.wait_for("!document.querySelector('#error').hidden")
-    assert browser.text("#panel") == ""
-    browser.change(row=4)
-    browser.wait_for_text("#panel h2", "trace-04")
-    assert browser.evaluate("document.querySelector('#error').hidden")
-    forget_refusals(browser)
-
-
-@pytest.mark.parametrize("row", ["-1", "40", "abc"])
-def test_a_row_that_is_not_there_is_hidden_by_no_filter(page, row):
-    """Below the first one, beyond the last, and no number."""
+    """Below the first row, beyond the last, no number: no filter hides it; the error goes when
+    another trace is chosen."""
     browser = page(row=3, filter="label == 1")
-    browser.wait_for("!document.querySelector('#outside').hidden")
-    browser.change(row=row, filter="label == 1")
-    browser.wait_for_text("#error:not([hidden])", f"row: expected 0 to 39, found {row}")
-    browser.wait_for("document.querySelector('#outside').hidden")
+    for row in ("-1", "abc", "999"):
+        browser.wait_until("#outside", "!it.hidden")
+        browser.change(row=row, filter="label == 1")
+        browser.wait_for_text("#error:not([hidden])", f"row: expected 0 to 39, found {row}")
+        browser.wait_until("#outside", "it.hidden")
+        assert browser.text("#panel") == ""
+        browser.change(row=4, filter="label == 1")
+        browser.wait_for_text("#panel h2", "trace-04")
+        assert browser.is_hidden("#error")
+    browser.choose("#find", "trace-01")
+    browser.wait_for_text("#error", "the filter hides")
+    forget_refusals(browser)
 
 
 def test_quick_steps_end_at_the_right_row(page):
     """Quicker than the answers come that they need."""
     browser = page(store=5, row=0)
-    browser.wait_for("document.querySelector('#rows .on')")
+    browser.wait_until("#rows .on")
     browser.evaluate("""(async () => {
         for (let i = 0; i < 150; i += 1) {
             dispatchEvent(new KeyboardEvent("keydown", { key: "j" }));
@@ -141,34 +173,37 @@ def test_quick_steps_end_at_the_right_row(page):
     assert "row=150" in browser.evaluate("location.hash")
 
 
-def test_another_store_begins_anew(page):
-    """Nothing that was said of the last one is kept but the tab; the chooser goes as well."""
-    state = {"beside": 4, "sort": "label", "descending": 1, "layer": 2, "tab": "scores"}
-    browser = page(row=7, **state)
+def test_another_store_begins_anew(page, growing, many):
+    """Nothing that was said of the last one is kept but the tab; stores of one name show as much
+    of their paths as tells them apart."""
+    browser = page(row=7, beside=4, sort="label", descending=1, layer=2, tab="scores")
     browser.click("#choose")
     browser.choose("#store", 1)
     browser.wait_for_total("0 of 0")
     assert browser.evaluate("location.hash") == "#store=1&tab=scores"
-    assert browser.evaluate("document.querySelector('#chooser').hidden")
+    assert browser.is_hidden("#chooser")
     n = browser.evaluate("history.length")
     browser.click("#tabs .on")
     assert browser.evaluate("history.length") == n
-
-
-def test_stores_of_one_name_show_their_folders(page, growing, many):
-    """As much of their paths as tells them apart, in the menu and in the title."""
-    browser = page(store=5)
-    names = browser.evaluate("[...document.querySelectorAll('#store option')].map((o) => o.text)")
     expected = [f"{path.parent.name}/{path.name}" for path in (growing, many)]
+    names = browser.of_each("#store option")
     assert [names[0], *names[4:]] == ["traces.zarr", *expected]
-    assert browser.evaluate("document.title") == f"{expected[1]} – traces"
+    browser.change(store=5)
+    browser.wait_for(f"document.title === {f'{expected[1]} – traces'!r}")
 
 
 def test_a_histogram_follows_the_filter(page, traces):
-    """As long as it is open."""
+    """As long as it is open; it has counts upwards, by logarithm on request, and pushes nothing
+    away."""
     browser = page(row=7)
+    top = browser.of("#scroll", "it.getBoundingClientRect().top")
     browser.click("[aria-label='histogram of score']")
     browser.wait_for_text("#chooser h3", "of 40 rows")
+    assert browser.of("#scroll", "it.getBoundingClientRect().top") == top
+    linear = browser.of("#chooser .picture", "it.innerHTML")
+    browser.click("#chooser [type=checkbox]")
+    assert browser.of("#chooser .picture", "it.innerHTML") != linear
+    assert "log=1" in browser.evaluate("location.hash")
     browser.change(row=7, filter="label == 1")
     n = sum(row["label"] == 1 for _, row in traces)
     browser.wait_for_text("#chooser h3", f"of {n} rows")
@@ -180,62 +215,31 @@ def test_the_last_column_can_be_hidden(page):
     browser.click("#choose")
     browser.click("#chooser :checked")
     browser.wait_for("document.querySelectorAll('#head .cell').length > 3")
-    shown = browser.evaluate("document.querySelectorAll('#head .cell').length")
-    assert browser.evaluate("document.querySelectorAll('#chooser :checked').length") == shown
+    assert len(browser.of_each("#chooser :checked")) == len(browser.of_each("#head .cell"))
 
 
-def test_find_says_what_the_filter_hides(page):
-    """An id or a text that other rows have."""
-    browser = page(row=7, filter="label%20==%201")
-    browser.choose("#find", "trace-01")
-    browser.wait_for_text("#error", "the filter hides")
-
-
-def test_a_sorted_column(page, traces):
-    """The highest come first at the first click on its name, NaN last."""
-    browser = page(columns="trace_id,exact")
-    browser.click("#head .name", "exact")
-    browser.wait_for_text("#rows .row", "trace-06")
-    assert "sort=exact" in browser.evaluate("location.hash")
+def test_an_order_by_a_column_that_is_not_there_leaves_the_table(page):
+    """Row by row; a filter can still be set, and another order."""
+    browser = page(row=7, sort="lost", descending=1)
+    browser.wait_for_total(ALL)
+    browser.wait_for_text("#rows .row", "trace-00")
+    browser.choose("#filter", "trace_id == 'trace-03'")
+    browser.wait_for_total("1 of 40")
+    browser.click("#head button", "trace_id")
+    browser.wait_until("#ignored", "it.hidden")
+    assert "sort=trace_id" in browser.evaluate("location.hash")
 
 
 def test_tokens_are_coloured(page, traces):
-    """A span for each, underlined in hallucinated spans."""
+    """A span for each, underlined in hallucinated spans; it shows what else was likely."""
     row = max(range(N_ROWS), key=lambda i: len(traces[i][1]["tokens"]))
     browser = page(row=row, color="logprob")
-    n = len(traces[row][1]["tokens"])
-    browser.wait_for(f"document.querySelectorAll('.tokens span').length === {n}")
-    colours = browser.evaluate(
-        "[...document.querySelectorAll('.tokens span')].map((s) => s.style.backgroundColor)"
-    )
-    assert len(set(colours)) > 2
-    marked = browser.evaluate("document.querySelectorAll('.tokens .marked').length")
-    assert marked == int((traces[row][1]["token_label"] == 1).sum())
-
-
-def test_a_token_shows_what_else_was_likely(page):
-    """Where the pointer is."""
-    browser = page(row=7)
-    browser.wait_for("document.querySelector('.tokens span')")
-    over = "new PointerEvent('pointermove', {bubbles: true})"
-    browser.evaluate(f"document.querySelector('.tokens span').dispatchEvent({over})")
+    browser.wait_for_count(".tokens span", len(traces[row][1]["tokens"]))
+    assert len(set(browser.of_each(".tokens span", "it.style.backgroundColor"))) > 2
+    n_marked = int((traces[row][1]["token_label"] == 1).sum())
+    assert len(browser.of_each(".tokens .marked")) == n_marked
+    browser.of(".tokens span", "it.dispatchEvent(new PointerEvent('pointermove', {bubbles: true}))")
     browser.wait_for_text("#tip", "most likely here")
-
-
-def test_all_answers_to_a_question(page, traces):
-    """A button of a trace filters them."""
-    browser = page(row=6)
-    browser.click(".beside-name")
-    browser.wait_for_total("2 of 40")
-    assert browser.text("#panel h2").startswith("trace-06")
-
-
-def test_two_traces_stand_beside_each_other(page):
-    """The one that was kept, and the one that is chosen."""
-    browser = page(row=7, beside=4)
-    browser.wait_for("document.querySelectorAll('#panel article').length === 2")
-    titles = browser.evaluate("[...document.querySelectorAll('#panel h2')].map((h) => h.innerText)")
-    assert ["trace-04" in titles[0], "trace-07" in titles[1]] == [True, True]
 
 
 NARROWED = {
@@ -248,28 +252,72 @@ NARROWED = {
     "xy > 3": "xy > 3 and x < 1",
     "x > y and x>=.5 and x == nan": "x > y and x < 1",
 }
+LASSO = 'inside(m, "0,0 1,0 1,1")'
+JOINED = {
+    "": "{}",
+    LASSO: "{}",
+    "x == 1": "x == 1 and {}",
+    f"x == 1 and {LASSO}": "x == 1 and {}",
+    f"not {LASSO}": f"not {LASSO} and {{}}",
+    'inside(n, "0,0 1,0 1,1")': 'inside(n, "0,0 1,0 1,1") and {}',
+    "x == 1 or y == 1": "(x == 1 or y == 1) and {}",
+    f"(x == 1 or y == 1) and {LASSO}": "(x == 1 or y == 1) and {}",
+    'q ~ "this or that"': 'q ~ "this or that" and {}',
+}
+NUMBERS = [-14202.12, 9999.7, 999999.2, 1234.6, 999.96, 1234567.8, 0.00012]
+TEXTS = ["-14202", "10000", "999999", "1235", "1000", "1.23e+6", "1.20e-4"]
+PAIRS = [(0.56951, 0.56954), (1, 1), (0.5, 0.25), (123444.9, 123445.1)]
+TOLD_APART = [["0.56951", "0.56954"], ["1", "1"], ["0.5000", "0.2500"], ["123444.9", "123445.1"]]
+DIFFERENCES = {"a b c d|a c d": [1], "a b|a b": [], "x a y|a": [0, 2], "|a": [], "a b|": [0, 1]}
 
 
-def test_a_picture_narrows_the_filter(page):
-    """What it wrote before gives way; quotes and brackets stay whole."""
-    code = f"""import("/page/narrow.js").then((found) =>
-        {json.dumps(list(NARROWED))}.map((text) => found.narrowed(text, "x < 1", ["x"])))"""
-    assert page().evaluate(code) == list(NARROWED.values())
+def imported(browser, name, code):
+    """The value of an expression that calls what a script of the page exports `found`."""
+    return browser.evaluate(f'import("/page/{name}.js").then((found) => {code})')
 
 
-def test_heads_of_layers_without_a_mean_can_be_chosen(page):
-    """Every layer that any column of attention has."""
-    layers = """import("/page/attention.js").then((found) =>
-        found.allLayers({ attention: [4, 8], heads: { attn_colsum: [2, 4, 10], x: [] } }))"""
-    assert page().evaluate(layers) == [2, 4, 8, 10]
+def test_functions_of_the_page(page):
+    """A picture narrows the filter, and what it wrote before gives way; a lasso joins it, as short
+    as the rest wants it; numbers that are compared differ; heads of layers without a mean can be
+    chosen; tokens that another text lacks are told."""
+    browser = page(tab="map", row=0)
+    code = f'{json.dumps([*NARROWED])}.map((text) => found.narrowed(text, "x < 1", ["x"]))'
+    assert imported(browser, "narrow", code) == [*NARROWED.values()]
+    code = f"{NUMBERS}.map(found.numberText)"
+    assert imported(browser, "dom", code) == TEXTS
+    code = f"{json.dumps(PAIRS)}.map((pair) => found.numberTexts(...pair))"
+    assert imported(browser, "dom", code) == TOLD_APART
+    layers = "{ attention: [4, 8], heads: { attn_colsum: [2, 4, 10], x: [] } }"
+    assert imported(browser, "attention", f"found.allLayers({layers})") == [2, 4, 8, 10]
+    code = f"""{json.dumps([*DIFFERENCES])}.map((pair) => [...found.uncommon(
+        ...pair.split("|").map((text) => text.split(" ").filter(Boolean)))])"""
+    assert imported(browser, "differences", code) == [*DIFFERENCES.values()]
+    code = f"""(() => {{
+        const path = Array.from({{ length: 500 }}, (_, i) =>
+            [300 + 200 * Math.cos(i / 80), 300 + 150 * Math.sin(i / 80)]);
+        const text = found.polygonText(path, ([x, y]) => [x / 7, y / 9], [1 / 14, 1 / 18], 250);
+        return [text, {json.dumps([*JOINED])}.map((filter) => found.withLasso(filter, "m", text))];
+    }})()"""
+    text, filters = imported(browser, "map_points", code)
+    assert filters == [after.format(f'inside(m, "{text}")') for after in JOINED.values()]
+    assert len(text) <= 250
+    assert 8 < len(text.split()) <= 48
 
 
-@pytest.mark.parametrize("tab", ["layers", "attention", "scores"])
-def test_tabs_paint(page, tab):
-    """Marks, and images with something in them."""
-    browser = page(row=7, tab=tab, other="score_my_model", edge="0.2")
-    browser.wait_for("document.querySelector('#panel .picture')")
-    assert browser.painted()
+def test_the_nearest_point_is_that_of_numpy(page):
+    """In pixels; far points and those of no coordinates are none."""
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((400, 2)).round(3)
+    places = rng.uniform(-4, 4, (60, 2)).round(3)
+    code = f"""{places.tolist()}.map((place) => found.nearest(
+        Float32Array.from([...{points.tolist()}.flat(), NaN, 0]), place, [50, 20], 14,
+        (i) => i % 5 > 0))"""
+    nearest = imported(page(tab="map", row=0), "map_points", code)
+    distances = np.linalg.norm((places[:, None] - points) * [50, 20], axis=2)
+    distances[:, ::5] = np.inf
+    expected = np.where(distances.min(1) < 14, distances.argmin(1), -1)
+    assert nearest == expected.tolist()
+    assert 5 < (expected < 0).sum() < 55
 
 
 def pixels_of(browser, traces):
@@ -292,7 +340,7 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     browser.evaluate("globalThis.map = document.querySelector('.map-frame canvas')")
     pixels = pixels_of(browser, traces)
     places = pixels[np.isfinite(pixels[:, 0])].astype(int)
-    code = f"""{json.dumps(places.tolist())}.map(([x, y]) =>
+    code = f"""{places.tolist()}.map(([x, y]) =>
         map.getContext("2d").getImageData(x, y, 1, 1).data[3])"""
     assert min(browser.evaluate(code)) > 60
     corner = browser.evaluate("map.getContext('2d').getImageData(0, 0, 3, 3).data.some(Boolean)")
@@ -303,7 +351,7 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     height = browser.evaluate("map.clientHeight")
     ring = [[middle, 1], [1, 1], [1, height - 2], [middle, height - 2], [middle, height / 2]]
     browser.drag([[left + x, top + y] for x, y in ring], shift=True)
-    browser.wait_for("document.querySelector('#filter').value.startsWith('inside(map_pca')")
+    browser.wait_until("#filter", "it.value.startsWith('inside(map_pca')")
     wanted = int((pixels[:, 0] < middle).sum())
     browser.wait_for_total(f"{wanted} of 40")
     browser.wait_for_text(".map-note", f"{wanted} traces")
@@ -317,105 +365,48 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     assert f"row={row}" in browser.evaluate("location.hash")
 
     browser.evaluate("map.focus()")
-    browser.press("+")
-    browser.press("ArrowLeft")
-    browser.wait_for("location.hash.includes('view=')")
+    browser.press("+", "ArrowLeft")
+    browser.wait_for_address("view=")
     browser.press("0")
     browser.wait_for("!location.hash.includes('view=')")
-
-
-def test_the_nearest_point_is_that_of_numpy(page):
-    """In pixels; far points and those of no coordinates are none."""
-    rng = np.random.default_rng(3)
-    points = rng.standard_normal((400, 2)).round(3)
-    places = rng.uniform(-4, 4, (60, 2)).round(3)
-    browser = page(tab="map", row=0)
-    code = """(async (points, places) => {
-        const { nearest } = await import("/page/map_points.js");
-        const all = Float32Array.from([...points.flat(), NaN, 0]);
-        return places.map((place) => nearest(all, place, [50, 20], 14, (i) => i % 5 > 0));
-    })"""
-    found = browser.evaluate(f"{code}({points.tolist()}, {places.tolist()})")
-    distances = np.linalg.norm((places[:, None] - points) * [50, 20], axis=2)
-    distances[:, ::5] = np.inf
-    expected = np.where(distances.min(1) < 14, distances.argmin(1), -1)
-    assert found == expected.tolist()
-    assert 5 < (expected < 0).sum() < 55
-
-
-LASSO = 'inside(m, "0,0 1,0 1,1")'
-JOINED = {
-    "": "{}",
-    LASSO: "{}",
-    "x == 1": "x == 1 and {}",
-    f"x == 1 and {LASSO}": "x == 1 and {}",
-    f"not {LASSO}": f"not {LASSO} and {{}}",
-    'inside(n, "0,0 1,0 1,1")': 'inside(n, "0,0 1,0 1,1") and {}',
-    "x == 1 or y == 1": "(x == 1 or y == 1) and {}",
-    f"(x == 1 or y == 1) and {LASSO}": "(x == 1 or y == 1) and {}",
-    'q ~ "this or that"': 'q ~ "this or that" and {}',
-}
-
-
-def test_a_lasso_joins_the_filter(page):
-    """And takes the place of the last one, as short as the rest of the filter wants it."""
-    browser = page(tab="map", row=0)
-    code = """(async (filters) => {
-        const { polygonText, withLasso } = await import("/page/map_points.js");
-        const path = Array.from({ length: 500 }, (_, i) =>
-            [300 + 200 * Math.cos(i / 80), 300 + 150 * Math.sin(i / 80)]);
-        const text = polygonText(path, ([x, y]) => [x / 7, y / 9], [1 / 14, 1 / 18], 250);
-        return [text, filters.map((filter) => withLasso(filter, "m", text))];
-    })"""
-    text, found = browser.evaluate(f"{code}({json.dumps([*JOINED])})")
-    assert found == [after.format(f'inside(m, "{text}")') for after in JOINED.values()]
-    assert len(text) <= 250
-    assert 8 < len(text.split()) <= 48
 
 
 def test_a_layer_leads_to_its_map(page):
     """Or to the command that makes it; arrow keys choose a layer, from the lowest upwards."""
     browser = page(tab="layers", row=7)
-    browser.wait_for("document.querySelector('#panel .picture')")
-    browser.evaluate("document.querySelector('#panel .picture').focus()")
-    for key in ("ArrowDown", "Enter"):
-        browser.press(key)
+    browser.wait_until("#panel .picture")
+    browser.focus("#panel .picture")
+    browser.press("ArrowDown", "Enter")
     assert "--column hs_last --layer 1" in browser.text(".command")
     assert "store derive" in browser.text(".command")
-    browser.evaluate("document.querySelector('#panel .picture').focus()")
-    for key in ("ArrowUp", "Enter"):
-        browser.press(key)
-    browser.wait_for("document.querySelector('.map-tab')")
+    browser.focus("#panel .picture")
+    browser.press("ArrowUp", "Enter")
+    browser.wait_until(".map-tab")
     assert "map=map_pca" in browser.evaluate("location.hash")
 
 
-TABS = ("trace", "layers", "attention", "map", "scores")
-
-
-@pytest.mark.parametrize("store", [1, 2, 3])
-def test_awkward_stores_are_shown(page, store):
-    """An empty one, one row of 100,000 tokens without texts, and one without texts and attention,
-    whose names are hostile, whose labels are texts and whose scores are all NaN."""
+@pytest.mark.parametrize("store, row, n_rows", [(0, 7, None), (1, "", 0), (2, 0, 1), (3, 1, 7)])
+def test_every_tab_shows_every_store(page, store, row, n_rows):
+    """Usual ones are painted; an empty one, one row of 100,000 tokens without texts, some
+    thousands of which are in the document, and one without texts and attention, whose names are
+    hostile, whose labels are texts and whose scores are all NaN. On a phone, too, nothing is wider
+    than the screen."""
     browser = page(store=store)
-    row = ["", 0, 1][store - 1]
     for tab in TABS:
-        browser.change(store=store, row=row, tab=tab)
-        browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
-        browser.wait_for("document.querySelector('#panel').textContent.length > 5")
-        assert browser.evaluate("document.querySelector('#error').hidden"), tab
-        assert len(lines(browser)) == [0, 1, len(HOSTILE)][store - 1]
-    assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
-
-
-def test_a_long_trace_is_shown_in_parts(page):
-    """Of 100,000 tokens some thousands are in the document; without texts they are ids."""
-    browser = page(store=2)
-    browser.wait_for("document.querySelectorAll('.tokens span').length > 100")
-    browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
-    assert browser.evaluate("document.querySelectorAll('.tokens span').length") <= 4000
-    browser.click("#panel button", "later")
-    browser.wait_for_text(".tokens span", "4000")
-    assert "tokens 4,000 to 7,999 of 100,000" in browser.text("#panel")
+        browser.change(store=store, row=row, tab=tab, other="score_my_model", edge=0.2)
+        browser.wait_until("#tabs .on", f"it?.textContent === '{tab}'")
+        browser.wait_for_panel()
+        assert browser.is_hidden("#error"), tab
+        assert len(browser.of_each(".tokens span")) <= 4000
+        if store:
+            assert len(browser.of_each("#rows .row")) == n_rows
+            continue
+        if tab in ("layers", "attention", "scores"):
+            browser.wait_until("#panel .picture")
+            assert browser.painted()
+        with browser.resized(390, 844):
+            assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.of_each("img, main script") == []
 
 
 def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
@@ -435,8 +426,8 @@ def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
     assert browser.text("#total") == shown == "3 of 10"
     browser.click("#newer button")
     n_rows = len(TraceStore.open(growing))
-    browser.wait_for(f"document.querySelector('#total').textContent.endsWith(' of {n_rows}')")
-    assert browser.evaluate("document.querySelector('#newer').hidden")
+    browser.wait_until("#total", f"it.textContent.endsWith(' of {n_rows}')")
+    assert browser.is_hidden("#newer")
     assert page(store=4).text("#total") == f"{n_rows} of {n_rows}"
 
 
@@ -446,23 +437,9 @@ def newer(browser, words):
     browser.wait_for_text("#newer", words)
 
 
-def test_a_phone_can_read_it(page):
-    """Nothing is wider than the screen."""
-    browser = page()
-    browser.resize(390, 844)
-    try:
-        for tab in TABS:
-            browser.change(row=7, tab=tab)
-            browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
-            browser.wait_for("document.querySelector('#panel').textContent.length > 5")
-            assert browser.evaluate("document.documentElement.scrollWidth") <= 390
-    finally:
-        browser.resize(1440, 900)
-
-
 def test_the_page_is_small():
     """Its scripts fit in 200 KB, and name no other host."""
-    files = list((ROOT / "store" / "view" / "page").iterdir())
+    files = list(PAGE.iterdir())
     assert sum(file.stat().st_size for file in files if file.suffix == ".js") < 200_000
     for file in files:
         text = file.read_text()
