@@ -1,21 +1,15 @@
-"""Which columns are maps, and the colours of their points."""
+"""Which columns are maps, and which states one can be made of."""
 
-import numpy as np
 import pytest
-from view_traces import write_traces
+from small import make_store
 
-from store import Column, Schema, TraceStore
+from store import Column
 from store.traces.maps import find_maps
-from store.view.maps import MISSING, levels_of, map_states
-
-POINT = np.zeros(2, np.float32)
+from store.view.maps import map_states
 
 
-def store_of(tmp_path, columns, provenance=None):
-    return TraceStore.open(write_traces(tmp_path / "s.zarr", Schema(columns), [], provenance))
-
-
-def maps_of(store):
+def maps_of(path, columns, made):
+    store = make_store(path, columns, {}, {"projections": made})
     return find_maps(store.schema, store.provenance)
 
 
@@ -31,11 +25,9 @@ def test_maps_are_projections_and_what_looks_like_them(tmp_path):
         "made": Column("float32", (8,)),
     }
     made = {"column": "hs_last", "layer": 16, "method": "umap", "explained_variance": [0.5]}
-    maps = maps_of(store_of(tmp_path, columns, {"projections": {"made": made}}))
+    maps = maps_of(tmp_path / "s.zarr", columns, {"made": made})
     assert list(maps) == ["made", "own", "named"]
-    assert maps["made"]._asdict() == {
-        "name": "made", "column": "hs_last", "layer": 16, "method": "umap", "variance": (),
-    }  # fmt: skip
+    assert maps["made"] == ("made", "hs_last", 16, "umap", ())
 
 
 @pytest.mark.parametrize(
@@ -50,64 +42,22 @@ def test_maps_are_projections_and_what_looks_like_them(tmp_path):
 def test_a_provenance_of_another_form_is_no_error(tmp_path, made):
     """The map is there, and says nothing."""
     columns = {"map": Column("float32", (2,))}
-    (found,) = maps_of(store_of(tmp_path, columns, {"projections": {"map": made}})).values()
+    (found,) = maps_of(tmp_path / "s.zarr", columns, {"map": made}).values()
     assert found[:3] == ("map", None, None)
     assert found.variance == ()
 
 
 def test_states_to_project(tmp_path):
     """Those of the last token, else those that they can be derived from."""
-    layers = ("layers", "hidden")
-    states = Column("float16", (2, 3), axis_names=layers)
-    tokens = Column("float16", (2, 3), "tokens", layers)
-    both = {"hs_mean": states, "hs_last": states}
-    found = map_states(store_of(tmp_path / "a", both, {"layers": [8, 16]}))
-    assert found == {"column": "hs_last", "layers": [8, 16], "is_there": True}
-    found = map_states(store_of(tmp_path / "b", {"hidden_states": tokens}))
-    assert found == {"column": "hs_last", "layers": [1, 2], "is_there": False}
-    assert map_states(store_of(tmp_path / "c", {"x": Column("float32")})) is None
-
-
-@pytest.mark.parametrize(
-    "values, classes",
-    [
-        (np.array([-128, 127, 0, -128], np.int8), (-128, 0, 127)),
-        (np.array([True, False, True]), (0, 1)),
-        (np.array([2**63 + 5, 2**63], np.uint64), (2**63, 2**63 + 5)),
-        (np.array([-(2**62)] * 3, np.int64), (-(2**62),)),
-        (np.arange(11, dtype=np.int32), ()),
-        (np.array([0, 2**40], np.int64), ()),
-        (np.array([], np.int8), ()),
-    ],
-    ids=lambda values: f"{values.dtype}{len(values)}" if isinstance(values, np.ndarray) else "",
-)
-def test_a_few_whole_numbers_are_classes(values, classes):
-    """Each level is the place of the value among them."""
-    found = levels_of(values)
-    assert found.classes == classes
-    if classes:
-        assert [classes[level] for level in found.levels] == [int(value) for value in values]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([1.0, np.nan, 3, np.inf, -np.inf, 2], np.float16),
-        np.array([-1.7e308, np.nan, 1.7e308], np.float64),
-        np.array([-3e38, np.nan, 3e38], np.float32),
-        np.full(4, 0.5, np.float32),
-        np.full(4, np.nan, np.float32),
-        np.array([2**62, -(2**62), 0], np.int64),
-    ],
-    ids=lambda values: f"{values.dtype}{len(values)}",
-)
-def test_other_numbers_rise_with_their_levels(values):
-    """From the lowest to the highest; what is not finite has a level of its own."""
-    found = levels_of(values)
-    is_finite = np.isfinite(values)
-    assert (found.levels[~is_finite] == MISSING).all()
-    assert (found.levels[is_finite] < MISSING).all()
-    order = np.argsort(values[is_finite])
-    assert (np.diff(found.levels[is_finite][order].astype(int)) >= 0).all()
-    if len(set(values[is_finite].tolist())) > 1:
-        assert (found.levels.min(), found.levels[is_finite].max()) == (0, 254)
+    layers = {"axis_names": ("layers", "hidden")}
+    states = Column("float16", (2, 3), **layers)
+    tokens = Column("float16", (2, 3), "tokens", **layers)
+    for name, columns, given, expected in (
+        ("a", {"hs_mean": states, "hs_last": states}, [8, 16], (True, [8, 16])),
+        ("b", {"hidden_states": tokens}, None, (False, [1, 2])),
+    ):
+        provenance = {"layers": given} if given else {}
+        found = map_states(make_store(tmp_path / name, columns, {}, provenance))
+        is_there, numbers = expected
+        assert found == {"column": "hs_last", "layers": numbers, "is_there": is_there}
+    assert map_states(make_store(tmp_path / "c", {"x": "float32"}, {})) is None

@@ -1,50 +1,36 @@
-"""The API of the page against NumPy, and what it refuses."""
+"""The API of the page against NumPy: what it says of a store, its table, traces and scores."""
 
-import csv
 import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import numpy as np
 import pytest
+from small import make_store, one_column
 from view_traces import (
     ADDRESS,
     HOSTILE,
     N_LAYERS,
     N_ROWS,
     SCHEMA,
-    TOKEN,
     array_of,
     client_of,
     write_traces,
 )
 
-from store import Column, Schema, TraceStore
+from store import Column, StoreWriter
+from store.traces.notes import Note, notes_path, read_notes
 
-pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
-pytest.importorskip("httpx2", reason="the test client needs the extra test")
-
-from store.view.safety import HEADERS, check_request
-
-
-class Words:
-    """A tokenizer whose tokens are words."""
-
-    def texts(self, ids):
-        return [f"<{token}>" for token in ids]
+ROWS = [0, 1, 2, 7]  # of some tokens, none, one
+API = "/api/0/1/"
 
 
 @pytest.fixture(scope="module")
-def generation(traces_path):
-    return TraceStore.open(traces_path).generation
-
-
-@pytest.fixture(scope="module")
-def get(client, generation):
+def get(client):
     """Asks the API of the store, and takes JSON."""
 
     def ask(path, **query):
-        answer = client.get(f"/api/0/{generation}/{path}", params=query)
+        answer = client.get(API + path, params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -52,416 +38,398 @@ def get(client, generation):
 
 
 @pytest.fixture(scope="module")
-def get_array(client, generation):
-    return lambda path, **query: array_of(client.get(f"/api/0/{generation}/{path}", params=query))
+def get_array(client):
+    return lambda path, **query: array_of(client.get(API + path, params=query))
 
 
-def error_of(client, path, **query):
-    answer = client.get(path, params=query or None)
-    assert 400 <= answer.status_code < 500
-    return answer.json()["error"]
+def values_of(traces, name):
+    return [row[name] for _, row in traces]
 
 
-class TestWhatIsShown:
-    """Numbers and texts are those of the store."""
+def test_a_store_says_what_it_has(client, traces_path, run_path, golden):
+    """Columns with one value a row, scores and thresholds of runs, columns of tokens, pictures,
+    layers, maps."""
+    text = json.dumps(client.get("/api/stores").json(), indent=1)
+    (store,) = client.get("/api/stores").json()["stores"]
+    for name, found in (("UUID", store["uuid"]), ("TRACES", traces_path), ("RUN", run_path)):
+        text = text.replace(str(found), name)
+    golden("stores.json", f"{text}\n")
 
-    def test_a_store_says_what_it_has(self, client):
-        """Columns with one value a row, scores of runs, columns of tokens, pictures, layers."""
-        (store,) = client.get("/api/stores").json()["stores"]
-        names = {column["name"]: column for column in store["columns"]}
-        single = [name for name, column in SCHEMA.columns.items() if column.is_single]
-        assert set(names) == {"trace_id", *single, "score_gvae", "score_my_model"}
-        flags = {"is_score": True, "is_of_run": True}
-        assert names["score_gvae"] == {"name": "score_gvae", "kind": "number", **flags}
-        assert store["rows"] == N_ROWS
-        assert store["tokens"] == [
-            "logprob", "token_label", "attn_colsum", "topk_logprob", "lens_entropy",
-        ]  # fmt: skip
-        assert store["pictures"] == ["norm", "cosine", "lens_entropy"]
-        assert store["attention"] == list(range(1, N_LAYERS + 1))
-        assert store["newest"] == store["generation"]
 
-    def test_a_table_has_the_rows_asked_for(self, get, traces):
-        """In their order; NaN is null, infinity a text."""
-        found = get("table", start=5, count=3, columns="trace_id,question,score,exact,score_gvae")
-        assert found["total"] == N_ROWS
-        assert found["rows"] == [5, 6, 7]
-        chosen = traces[5:8]
-        columns = found["columns"]
-        assert columns["trace_id"] == [trace_id for trace_id, _ in chosen]
-        assert columns["question"] == [row["question"] for _, row in chosen]
-        assert columns["score"][0] is None
-        np.testing.assert_array_equal(columns["score"][1:], [r["score"] for _, r in chosen[1:]])
-        assert columns["exact"][1] == "inf"
-        assert columns["score_gvae"] == [None, None, None]  # 6: no score; 5 and 7: not in the run
+def test_a_table_has_the_rows_asked_for(get, traces):
+    """In their order; NaN is null, infinity a text; scores are joined by id, None where the run
+    has none."""
+    found = get("table", start=5, count=3, columns="trace_id,question,score,exact")
+    assert (found["total"], found["rows"]) == (N_ROWS, [5, 6, 7])
+    chosen, columns = traces[5:8], found["columns"]
+    assert columns["trace_id"] == [trace_id for trace_id, _ in chosen]
+    assert columns["question"] == values_of(chosen, "question")
+    assert columns["score"] == [None, *values_of(chosen[1:], "score")]
+    assert columns["exact"][1] == "inf"
+    scores = [None if i % 2 or i == 6 else float(np.float32(i / 40)) for i in range(N_ROWS)]
+    assert get("table", columns="score_gvae", count=N_ROWS)["columns"] == {"score_gvae": scores}
 
-    def test_a_filter_and_an_order_apply_together(self, get, traces):
-        """Rows that the filter means, sorted; NaN last."""
-        found = get("table", filter="label >= 0", sort="score", descending="1", count=500)
-        labelled = [i for i, (_, row) in enumerate(traces) if row["label"] >= 0]
-        scores = {i: float(traces[i][1]["score"]) for i in labelled}
-        present = [i for i in labelled if scores[i] == scores[i]]
-        missing = [i for i in labelled if scores[i] != scores[i]]
-        assert found["rows"] == sorted(present, key=lambda i: -scores[i]) + missing
 
-    def test_texts_sort_as_python_sorts_them(self, get, traces):
-        """In both directions."""
-        answers = [row["answer"] for _, row in traces]
-        found = get("table", sort="answer", count=500)
-        assert found["rows"] == sorted(range(N_ROWS), key=answers.__getitem__)
-        found = get("table", sort="answer", descending="1", count=500)
-        assert [answers[row] for row in found["rows"]] == sorted(answers, reverse=True)
+def test_a_filter_and_an_order_apply_together(get, traces):
+    """Numbers with NaN last, texts as Python sorts them, in both directions."""
+    found = get("table", filter="label >= 0", sort="score", descending="1", count=500)["rows"]
+    labelled = [i for i, label in enumerate(values_of(traces, "label")) if label >= 0]
+    scores = {i: float(traces[i][1]["score"]) for i in labelled}
+    present = [i for i in labelled if scores[i] == scores[i]]
+    missing = [i for i in labelled if scores[i] != scores[i]]
+    assert found == sorted(present, key=lambda i: -scores[i]) + missing
+    answers = values_of(traces, "answer")
+    for descending in (False, True):
+        found = get("table", sort="answer", descending=int(descending), count=500)["rows"]
+        assert found == sorted(range(N_ROWS), key=answers.__getitem__, reverse=descending)
 
-    def test_scores_are_joined_by_id(self, get, run_path, traces):
-        """None where the run has none."""
-        expected = [None] * N_ROWS
-        with (run_path / "scores.csv").open(newline="") as file:
-            for line in csv.DictReader(file):
-                row = [trace_id for trace_id, _ in traces].index(line["trace_id"])
-                expected[row] = float(np.float32(line["gvae"])) if line["gvae"] else None
-        found = get("table", columns="score_gvae", count=N_ROWS)
-        assert found["columns"]["score_gvae"] == expected
 
-    @pytest.mark.parametrize("path", ["levels/label", "map/map_pca"])
-    def test_a_column_is_sent_once(self, client, generation, path):
-        """The second time the browser's copy is good."""
-        path = f"/api/0/{generation}/{path}"
-        etag = client.get(path).headers["ETag"]
-        again = client.get(path, headers={"If-None-Match": etag})
-        assert again.status_code == 304
-        assert again.content == b""
+@pytest.mark.parametrize("path", ["levels/label", "map/map_pca"])
+def test_a_column_is_sent_once(client, path):
+    """The second time the browser's copy is good."""
+    etag = client.get(API + path).headers["ETag"]
+    again = client.get(API + path, headers={"If-None-Match": etag})
+    assert (again.status_code, again.content) == (304, b"")
 
-    @pytest.mark.parametrize("path", ["/page/main.js", "/api/stores", "/api/0/1/map/map_pca"])
-    def test_texts_are_compressed(self, client, path):
-        """For who takes it; not numbers."""
-        plain = client.get(path, headers={"Accept-Encoding": "identity"})
-        answer = client.get(path)
-        assert answer.content == plain.content
-        assert "content-encoding" not in plain.headers
-        assert (answer.headers.get("content-encoding") == "gzip") is ("map" not in path)
-        assert int(answer.headers["content-length"]) <= len(plain.content)
 
-    def test_find_goes_on_from_a_position_and_around(self, get, traces):
-        """By id, by text, by row."""
-        assert get("find", text="trace-17")["position"] == 17
-        rows = [i for i, (_, row) in enumerate(traces) if "fox" in json.dumps(row["question"])]
-        assert rows == []
-        capitals = [i for i, (_, row) in enumerate(traces) if "Capital" in row["question"]]
-        found = get("find", text="capital of", after=capitals[0])
-        assert found == {"position": capitals[1], "row": capitals[1], "n": len(capitals)}
-        assert get("find", text="capital of", after=capitals[-1])["row"] == capitals[0]
-        assert get("find", text="nowhere at all")["position"] is None
-        assert get("find", row=9, filter="label >= 0")["position"] is None
-        assert get("find", row=10, filter="label >= 0")["row"] == 10
+@pytest.mark.parametrize("path", ["/page/main.js", "/api/stores", "/api/0/1/map/map_pca"])
+def test_texts_are_compressed(client, path):
+    """For who takes it; not numbers."""
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    answer = client.get(path)
+    assert answer.content == plain.content
+    assert "content-encoding" not in plain.headers
+    assert (answer.headers.get("content-encoding") == "gzip") is ("map" not in path)
+    assert int(answer.headers["content-length"]) <= len(plain.content)
 
-    def test_a_histogram_counts_each_label(self, get, traces):
-        """Of the rows of the filter."""
-        found = get("histogram", column="exact", filter="score != nan")
-        chosen = [row for _, row in traces if row["score"] == row["score"]]
-        for name, wanted in (("0", 0), ("1", 1), ("none", -1)):
-            finite = [r for r in chosen if r["label"] == wanted and np.isfinite(r["exact"])]
-            assert sum(found["counts"][name]) == len(finite)
-        assert found["missing"] == sum(not np.isfinite(row["exact"]) for row in chosen)
 
-    def test_a_trace_has_its_texts_as_they_are(self, get, traces):
-        """Hostile ones too: the page makes text nodes of them."""
-        for row, (trace_id, values) in enumerate(traces[:9]):
-            found = get(f"trace/{row}")
-            assert found["texts"]["trace_id"] == trace_id
-            assert found["texts"]["question"] == values["question"]
-            assert found["references"] == ["Paris", HOSTILE[0]]
-            assert found["tokens"] == values["tokens"].tolist()
-            assert found["token_texts"] == json.loads(values["token_texts"])
-            assert found["prompt_len"] == values["prompt_len"]
+def test_find_goes_on_from_a_position_and_around(get, traces):
+    """By id, by text, by row."""
+    capitals = [i for i, text in enumerate(values_of(traces, "question")) if "Capital" in text]
+    found = get("find", text="capital of", after=capitals[0])
+    assert found == {"position": capitals[1], "row": capitals[1], "n": len(capitals)}
+    assert get("find", text="capital of", after=capitals[-1])["row"] == capitals[0]
+    assert get("find", text="trace-17")["position"] == 17
+    assert get("find", text="nowhere at all")["position"] is None
+    assert get("find", row=9, filter="label >= 0")["position"] is None
+    assert get("find", row=10, filter="label >= 0")["row"] == 10
 
-    @pytest.mark.parametrize("row", [0, 1, 2, 7])
-    def test_columns_of_tokens_have_a_number_each(self, get_array, traces, row):
-        """Arrays are averaged; attention received is an average over those who attend."""
-        values = traces[row][1]
-        np.testing.assert_array_equal(get_array(f"trace/{row}/tokens/logprob"), values["logprob"])
-        received = values["attn_colsum"].astype(np.float32)
-        n = len(received)
-        means = received.reshape(n, 2 * N_LAYERS).mean(1) / np.arange(n, 0, -1)
-        found = get_array(f"trace/{row}/tokens/attn_colsum")
-        np.testing.assert_allclose(found, means, rtol=1e-6)
-        of_layer = received[:, 1].mean(1) / np.arange(n, 0, -1)
-        found = get_array(f"trace/{row}/tokens/attn_colsum", layer=1)
-        np.testing.assert_allclose(found, of_layer, rtol=1e-6)
 
-    def test_candidates_have_the_texts_that_the_store_knows(self, get, traces):
-        """Of the tokens of any trace; others have none."""
-        texts = {}
-        for _, row in traces:
-            texts |= zip(row["tokens"].tolist(), json.loads(row["token_texts"]), strict=True)
-        found = [item for token in range(2) for item in get(f"trace/7/candidates/{token}")]
-        assert found
-        for item in found:
-            assert (item["text"] is None) == (item["id"] not in texts)
+def test_a_histogram_counts_each_label(get, traces):
+    """Of the rows of the filter."""
+    found = get("histogram", column="exact", filter="score != nan")
+    chosen = [row for _, row in traces if row["score"] == row["score"]]
+    for name, wanted in (("0", 0), ("1", 1), ("none", -1)):
+        finite = [r for r in chosen if r["label"] == wanted and np.isfinite(r["exact"])]
+        assert sum(found["counts"][name]) == len(finite)
+    assert found["missing"] == sum(not np.isfinite(row["exact"]) for row in chosen)
 
-    def test_candidates_are_those_of_the_token(self, get, traces):
-        """Ids below 0 are none."""
-        values = traces[7][1]
-        found = get("trace/7/candidates/1")
-        known = values["topk_id"][1] >= 0
-        assert [item["id"] for item in found] == values["topk_id"][1][known].tolist()
-        expected = values["topk_logprob"][1][known].astype(np.float32)
+
+def test_a_trace_has_its_texts_as_they_are(get, traces):
+    """Hostile ones too: the page makes text nodes of them."""
+    for row, (trace_id, values) in enumerate(traces[:9]):
+        found = get(f"trace/{row}")
+        assert found["texts"]["trace_id"] == trace_id
+        assert found["texts"]["question"] == values["question"]
+        assert found["references"] == ["Paris", HOSTILE[0]]
+        assert found["tokens"] == values["tokens"].tolist()
+        assert found["token_texts"] == json.loads(values["token_texts"])
+        assert found["prompt_len"] == values["prompt_len"]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_columns_of_tokens_have_a_number_each(get_array, traces, row):
+    """Arrays are averaged; attention received is an average over those who attend; of a head it
+    is that of each layer, and of a trace the first token's."""
+    values = traces[row][1]
+    np.testing.assert_array_equal(get_array(f"trace/{row}/tokens/logprob"), values["logprob"])
+    n = len(values["tokens"])
+    received = values["attn_colsum"].astype(np.float32) / np.arange(n, 0, -1)[:, None, None]
+    for kind, query, expected in (
+        ("tokens", {}, received.mean((1, 2))),
+        ("tokens", {"layer": 1}, received[:, 1].mean(1)),
+        ("heads", {"layer": 2}, received[:, 2]),
+        ("heads", {}, received[0] if n else np.full((N_LAYERS, 2), np.nan)),
+    ):
+        found = get_array(f"trace/{row}/{kind}/attn_colsum", **query)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_candidates_are_those_of_the_token(get, traces):
+    """Ids below 0 are none; they have the texts that the tokens of any trace have."""
+    texts = {}
+    for _, row in traces:
+        texts |= zip(row["tokens"].tolist(), json.loads(row["token_texts"]), strict=True)
+    values = traces[7][1]
+    for token in range(2):
+        found = get(f"trace/7/candidates/{token}")
+        known = values["topk_id"][token] >= 0
+        assert [item["id"] for item in found] == values["topk_id"][token][known].tolist()
+        expected = values["topk_logprob"][token][known].astype(np.float32)
         np.testing.assert_array_equal([item["logprob"] for item in found], expected)
-
-    @pytest.mark.parametrize("row", [0, 1, 2, 7])
-    def test_pictures_are_reductions_of_the_states(self, get_array, traces, row):
-        """Norms, cosines to the layer below, and the stored entropies."""
-        states = traces[row][1]["hidden_states"].astype(np.float64)
-        norms = np.linalg.norm(states, axis=2)
-        np.testing.assert_allclose(get_array(f"trace/{row}/layers/norm"), norms, rtol=1e-5)
-        cosines = get_array(f"trace/{row}/layers/cosine")
-        expected = (states[:, 1:] * states[:, :-1]).sum(2) / (norms[:, 1:] * norms[:, :-1])
-        np.testing.assert_allclose(cosines[:, 1:], expected, rtol=1e-4, atol=1e-6)
-        assert np.isnan(cosines[:, 0]).all()
-        lens = get_array(f"trace/{row}/layers/lens_entropy")
-        np.testing.assert_array_equal(lens, traces[row][1]["lens_entropy"])
-
-    @pytest.mark.parametrize("row", [0, 1, 2, 7])
-    def test_edges_are_the_strongest_of_the_layer(self, get, traces, row):
-        """Between different tokens, above the threshold."""
-        values = traces[row][1]
-        n = len(values["tokens"])
-        weights = np.zeros((n, n))
-        weights[np.tril_indices(n)] = values["attn_mean"][:, 2]
-        found = get(f"trace/{row}/attention/2", threshold=0.25, skip_first=1)
-        expected = sorted(
-            (-weights[i, j], i, j) for i in range(n) for j in range(1, i) if weights[i, j] >= 0.25
-        )
-        assert found["n_above"] == len(expected)
-        np.testing.assert_array_equal(found["weights"], [-weight for weight, _, _ in expected])
-        pairs = set(zip(found["queries"], found["keys"], strict=True))
-        assert pairs == {(i, j) for _, i, j in expected}
-
-    def test_a_map_comes_as_bytes(self, client, get_array, traces):
-        """Its first two coordinates; the store says of what they are."""
-        points = get_array("map/map_pca")
-        expected = np.array([row["map_pca"][:2] for _, row in traces])
-        assert points.dtype == np.float32
-        np.testing.assert_array_equal(points, expected)
-        (found,) = client.get("/api/stores").json()["stores"][0]["maps"]
-        assert found == {
-            "name": "map_pca", "column": "hs_last", "layer": 2, "method": "pca",
-            "variance": [0.5, 0.25],
-        }  # fmt: skip
-
-    def test_colours_are_levels_between_percentiles(self, client, generation, get_array, traces):
-        """255 where there is no value; whole numbers are classes, with their values in a header."""
-        scores = np.array([row["score"] for _, row in traces])
-        low, high = np.nanpercentile(scores, [1, 99])
-        levels = get_array("levels/score").astype(float)
-        assert (levels == 255).tolist() == np.isnan(scores).tolist()
-        expected = np.clip((scores - low) / (high - low), 0, 1) * 254
-        np.testing.assert_allclose(levels[levels < 255], expected[levels < 255], atol=0.51)
-        labels = client.get(f"/api/0/{generation}/levels/label")
-        assert labels.headers["x-classes"] == "-1,0,1"
-        assert list(labels.content) == [row["label"] + 1 for _, row in traces]
-
-    def test_a_mask_has_a_bit_for_each_row(self, get_array, traces):
-        """Of the rows that a filter means, whatever the order."""
-        bits = get_array("mask", filter='inside(map_pca, "0,-9 9,-9 9,9 0,9")', sort="score")
-        mask = np.unpackbits(bits, count=N_ROWS, bitorder="little").astype(bool)
-        assert mask.tolist() == [bool(row["map_pca"][0] > 0) for _, row in traces]
-
-    @pytest.mark.parametrize("threshold", [-0.7, 0.0, 0.7])
-    def test_mistakes_lie_beyond_the_threshold(self, get, traces, threshold):
-        """All of them are counted; those farthest from it are listed first."""
-        found = get("mistakes", column="score", threshold=threshold)
-        scores = {i: float(row["score"]) for i, (_, row) in enumerate(traces)}
-        rising = sorted((i for i in scores if scores[i] == scores[i]), key=scores.__getitem__)
-        right = [i for i in rising if traces[i][1]["label"] == 0 and scores[i] >= threshold]
-        wrong = [i for i in rising if traces[i][1]["label"] == 1 and scores[i] < threshold]
-        for kind, rows in (("false_alarms", right[::-1]), ("misses", wrong)):
-            assert found[kind]["n"] == len(rows)
-            assert found[kind]["rows"] == rows[:25]
-
-    def test_a_density_counts_rows_with_both_scores(self, get_array, traces):
-        """By rank, so equal orders lie on the diagonal."""
-        counts = get_array("density", x="score", y="score")
-        assert counts.sum() == sum(row["score"] == row["score"] for _, row in traces)
-        assert np.trace(counts) == counts.sum()
-
-    def test_completions_are_those_of_the_filter(self, get):
-        """The page asks while one types."""
-        assert get("complete", text="score_g") == ["score_gvae"]
-
-    def test_a_tokenizer_gives_texts_that_the_store_lacks(self, tmp_path):
-        """Ids stay ids where one is unknown."""
-        schema = Schema({"tokens": Column("int32", axis="tokens")})
-        rows = [("a", {"tokens": np.array([5, 6], np.int32)})]
-        rows.append(("b", {"tokens": np.array([-1, 6], np.int32)}))
-        path = write_traces(tmp_path / "ids.zarr", schema, rows)
-        client = client_of([path], tokenizer=Words())
-        assert client.get("/api/0/1/trace/0").json()["token_texts"] == ["<5>", "<6>"]
-        assert client.get("/api/0/1/trace/1").json()["token_texts"] is None
-
-    def test_who_waits_keeps_nobody_waiting(self, traces_path, generation):
-        """As for a trace from far away, while somebody else looks at the table."""
-        begun, others = Event(), Event()
-
-        class Slow:
-            def texts(self, ids):
-                begun.set()
-                return [str(others.wait(10)) for _ in ids]
-
-        about = f"/api/0/{generation}"
-        with client_of([traces_path], tokenizer=Slow()) as client, ThreadPoolExecutor() as pool:
-            slow = pool.submit(client.get, f"{about}/trace/0/candidates/0")
-            assert begun.wait(10)
-            assert client.get(f"{about}/table").json()["total"] == N_ROWS
-            assert not slow.done()
-            others.set()
-            assert slow.result().status_code == 200
+        assert [item["text"] is None for item in found] == [i["id"] not in texts for i in found]
 
 
-class TestAwkwardStores:
-    """Nothing that a store may lack is an error."""
+@pytest.mark.parametrize("row", ROWS)
+def test_pictures_are_reductions_of_the_states(get_array, traces, row):
+    """Norms, cosines to the layer below, and the stored entropies."""
+    states = traces[row][1]["hidden_states"].astype(np.float64)
+    norms = np.linalg.norm(states, axis=2)
+    np.testing.assert_allclose(get_array(f"trace/{row}/layers/norm"), norms, rtol=1e-5)
+    cosines = get_array(f"trace/{row}/layers/cosine")
+    expected = (states[:, 1:] * states[:, :-1]).sum(2) / (norms[:, 1:] * norms[:, :-1])
+    np.testing.assert_allclose(cosines[:, 1:], expected, rtol=1e-4, atol=1e-6)
+    assert np.isnan(cosines[:, 0]).all()
+    lens = get_array(f"trace/{row}/layers/lens_entropy")
+    np.testing.assert_array_equal(lens, traces[row][1]["lens_entropy"])
 
-    @pytest.mark.parametrize("n", [0, 1])
-    def test_few_rows(self, tmp_path, traces, n):
-        """None, and one."""
-        client = client_of([write_traces(tmp_path / "few.zarr", SCHEMA, traces[:n])])
-        (store,) = client.get("/api/stores").json()["stores"]
-        base = f"/api/0/{store['generation']}"
-        assert store["rows"] == n
-        found = client.get(f"{base}/table", params={"columns": "label,question"}).json()
-        assert found["total"] == n
-        for path in ("histogram?column=score", "mistakes?column=score", "find?text=a", "save/ids"):
-            assert client.get(f"{base}/{path}").status_code == 200, path
-        assert client.get(f"{base}/density?x=score&y=exact").status_code == 200
 
-    def test_no_labels_no_texts(self, tmp_path):
-        """A store of one column of numbers."""
-        schema = Schema({"x": Column("float16")})
-        rows = [(f"r{i}", {"x": np.float16(i)}) for i in range(5)]
-        client = client_of([write_traces(tmp_path / "bare.zarr", schema, rows)])
-        found = client.get("/api/0/1/histogram?column=x").json()
-        assert list(found["counts"]) == ["all"]
-        trace = client.get("/api/0/1/trace/3").json()
-        assert (trace["tokens"], trace["token_texts"], trace["references"]) == ([], None, [])
-        assert client.get("/api/0/1/trace/3/candidates/0").json() == []
-        assert "label" in error_of(client, "/api/0/1/mistakes?column=x")
-        assert "expected the column attn_mean" in error_of(client, "/api/0/1/trace/3/attention/0")
+def strongest(square, threshold):
+    """Edges between different tokens, without the first, the strongest first: (weight, i, j)."""
+    edges = [(-square[i, j], i, j) for i in range(len(square)) for j in range(1, i)]
+    return sorted(edge for edge in edges if -edge[0] >= threshold)
 
-    def test_a_newer_generation_is_offered_and_the_old_one_stays(self, tmp_path, traces):
-        """The page goes on with what it opened."""
-        from store import StoreWriter
 
-        path = write_traces(tmp_path / "grows.zarr", SCHEMA, traces[:3])
-        client = client_of([path])
+def assert_edges(found, expected):
+    assert found["n_above"] == len(expected)
+    assert found["weights"] == [-weight for weight, _, _ in expected]
+    assert list(zip(found["queries"], found["keys"], strict=True)) == [e[1:] for e in expected]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_edges_are_the_strongest_of_the_layer(get, traces, row):
+    """Between different tokens, above the threshold."""
+    values = traces[row][1]
+    n = len(values["tokens"])
+    weights = np.zeros((n, n))
+    weights[np.tril_indices(n)] = values["attn_mean"][:, 2]
+    found = get(f"trace/{row}/attention/2", threshold=0.25, skip_first=1)
+    assert_edges(found, strongest(weights, 0.25))
+
+
+@pytest.mark.parametrize("column", ["attentions", "attn_edges"])
+def test_edges_of_one_head(tmp_path, column):
+    """From the whole maps, or from the edges that were kept."""
+    rng = np.random.default_rng(8)
+    n = 6
+    maps = np.tril(rng.random((2, 3, n, n))).astype(np.float16)
+    ends = np.array([(i, j) for i in range(n) for j in range(i)], np.int32)
+    heads = ((2, 3), ("layers", "heads"))
+    known = {
+        "tokens": (Column("int32", axis="tokens"), np.arange(n, dtype=np.int32)),
+        "attentions": (
+            Column("float16", heads[0], "squares", heads[1]),
+            maps.transpose(2, 3, 0, 1).reshape(-1, 2, 3),
+        ),
+        "attn_edges": (
+            Column("float16", heads[0], "edges", heads[1]),
+            maps[:, :, ends[:, 0], ends[:, 1]].transpose(2, 0, 1),
+        ),
+        "attn_edge_ends": (Column("int32", (2,), "edges", ("ends",)), ends),
+    }
+    names = ["tokens", column, *(["attn_edge_ends"] if column == "attn_edges" else [])]
+    columns = {name: known[name][0] for name in names}
+    path = make_store(
+        tmp_path / "s.zarr", columns, {"a": {name: known[name][1] for name in names}}
+    ).path
+    client = client_of([path])
+    (store,) = client.get("/api/stores").json()["stores"]
+    assert store["head_edges"] == {"column": column, "layers": [1, 2], "heads": 3}
+    query = {"head": 2, "threshold": 0.3, "skip_first": 1}
+    found = client.get(f"{API}trace/0/attention/1", params=query).json()
+    expected = strongest(maps[1, 2].astype(np.float32), 0.3)
+    assert expected
+    assert_edges(found, expected)
+    answer = client.get(f"{API}trace/0/attention/1", params={"head": 3})
+    assert "head: expected 0 to 2, found 3" in answer.text
+
+
+@pytest.mark.parametrize("column, layer", [("hs", 1), ("hs", None), ("plain", None)])
+def test_nearest_traces_have_the_most_alike_states(tmp_path, column, layer):
+    """Of the rows asked for; the trace itself, and states that are not finite, are left out."""
+    rng = np.random.default_rng(6)
+    hs = Column("float16", (2, 5), axis_names=("layers", "hidden"))
+    columns = {"hs": hs, "plain": Column("float32", (4,)), "x": "float32"}
+    values = {
+        "hs": rng.standard_normal((30, 2, 5)).astype(np.float16),
+        "plain": rng.standard_normal((30, 4)).astype(np.float32),
+        "x": np.arange(30, dtype=np.float32),
+    }
+    values["hs"][12 + 2, :, 0] = np.nan
+    values["plain"][12 + 2] = 0
+    rows = {f"t{i}": {name: values[name][i] for name in columns} for i in range(30)}
+    client = client_of([make_store(tmp_path / "s.zarr", columns, rows).path])
+    states = values[column].astype(np.float32)
+    states = (states if layer is None else states[:, layer]).reshape(30, -1)
+    with np.errstate(invalid="ignore"):
+        states /= np.linalg.norm(states, axis=1, keepdims=True)
+    asked = [i for i in range(10, 30) if i not in (12, 14)]
+    expected = sorted(asked, key=lambda i: -(states[i] @ states[12]))[:8]
+    query = {"filter": "x >= 10", "layer": -1 if layer is None else layer}
+    found = client.get(f"{API}trace/12/near/{column}", params=query).json()
+    assert found["rows"] == expected
+    cosines = [states[i] @ states[12] for i in expected]
+    np.testing.assert_allclose(found["scores"], cosines, rtol=1e-3)
+    assert found["columns"]["trace_id"] == [f"t{i}" for i in expected]
+    assert "expected a column of states" in client.get(f"{API}trace/1/near/x").text
+
+
+def test_a_map_comes_as_bytes(get_array, traces):
+    """Its first two coordinates; a mask has a bit for each row that a filter means."""
+    points = get_array("map/map_pca")
+    assert points.dtype == np.float32
+    np.testing.assert_array_equal(points, [p[:2] for p in values_of(traces, "map_pca")])
+    bits = get_array("mask", filter='inside(map_pca, "0,-9 9,-9 9,9 0,9")', sort="score")
+    mask = np.unpackbits(bits, count=N_ROWS, bitorder="little").astype(bool)
+    np.testing.assert_array_equal(mask, points[:, 0] > 0)
+
+
+def test_colours_are_levels_between_percentiles(client, get_array, traces):
+    """255 where there is no value; whole numbers are classes, with their values in a header."""
+    scores = np.array(values_of(traces, "score"))
+    low, high = np.nanpercentile(scores, [1, 99])
+    levels = get_array("levels/score").astype(float)
+    assert (levels == 255).tolist() == np.isnan(scores).tolist()
+    expected = np.clip((scores - low) / (high - low), 0, 1) * 254
+    np.testing.assert_allclose(levels[levels < 255], expected[levels < 255], atol=0.51)
+    labels = client.get(f"{API}levels/label")
+    assert labels.headers["x-classes"] == "-1,0,1"
+    assert list(labels.content) == [label + 1 for label in values_of(traces, "label")]
+
+
+@pytest.mark.parametrize("threshold", [-0.7, 0.0, 0.7])
+def test_mistakes_lie_beyond_the_threshold(get, traces, threshold):
+    """All of them are counted; those farthest from it are listed first."""
+    found = get("mistakes", column="score", threshold=threshold)
+    scores = {i: float(score) for i, score in enumerate(values_of(traces, "score"))}
+    rising = sorted((i for i in scores if scores[i] == scores[i]), key=scores.__getitem__)
+    right = [i for i in rising if traces[i][1]["label"] == 0 and scores[i] >= threshold]
+    wrong = [i for i in rising if traces[i][1]["label"] == 1 and scores[i] < threshold]
+    for kind, rows in (("false_alarms", right[::-1]), ("misses", wrong)):
+        assert found[kind]["n"] == len(rows)
+        assert found[kind]["rows"] == rows[:25]
+
+
+def test_a_density_counts_rows_with_both_scores(get_array, traces):
+    """By rank, so equal orders lie on the diagonal."""
+    counts = get_array("density", x="score", y="score")
+    assert counts.sum() == sum(score == score for score in values_of(traces, "score"))
+    assert np.trace(counts) == counts.sum()
+
+
+def test_completions_are_those_of_the_filter(get):
+    """The page asks while one types."""
+    assert get("complete", text="score_g") == ["score_gvae"]
+
+
+def test_a_tokenizer_gives_texts_that_the_store_lacks(tmp_path):
+    """Ids stay ids where one is unknown."""
+
+    class Words:
+        def texts(self, ids):
+            return [f"<{token}>" for token in ids]
+
+    tokens = [np.array(ids, np.int32) for ids in ([5, 6], [-1, 6])]
+    path = one_column(tmp_path / "s.zarr", "tokens", Column("int32", axis="tokens"), tokens).path
+    client = client_of([path], tokenizer=Words())
+    found = [client.get(f"{API}trace/{row}").json()["token_texts"] for row in (0, 1)]
+    assert found == [["<5>", "<6>"], None]
+
+
+def test_who_waits_keeps_nobody_waiting(traces_path):
+    """As for a trace from far away, while somebody else looks at the table."""
+    begun, others = Event(), Event()
+
+    class Slow:
+        def texts(self, ids):
+            begun.set()
+            return [str(others.wait(10)) for _ in ids]
+
+    with client_of([traces_path], tokenizer=Slow()) as client, ThreadPoolExecutor() as pool:
+        slow = pool.submit(client.get, f"{API}trace/0/candidates/0")
+        assert begun.wait(10)
+        assert client.get(f"{API}table").json()["total"] == N_ROWS
+        assert not slow.done()
+        others.set()
+        assert slow.result().status_code == 200
+
+
+def test_what_is_noted_lies_beside_the_store(tmp_path, traces):
+    """A label, tags and a text; nothing else is taken, and nothing from another page."""
+    path = write_traces(tmp_path / "s.zarr", SCHEMA, traces[:9])
+    client = client_of([path])
+
+    def post(note, origin=ADDRESS):
+        headers = {"Origin": origin} if origin else {}
+        return client.post(f"{API}trace/7/note", json=note, headers=headers).status_code
+
+    def noted():
+        return client.get(f"{API}trace/7").json()["note"]
+
+    nothing = {"label": "", "tags": "", "note": ""}
+    given = {"label": "1", "tags": " odd  late ", "note": 'he said "no"\r\nthen, yes'}
+    assert noted() == nothing
+    assert [post(given, origin) for origin in (None, "http://127.0.0.1:9999")] == [403, 403]
+    assert post({"note": "x" * 70_000}) == 413
+    for wrong in (["label"], {"label": 1}, {"other": ""}, {"label": "2"}):
+        assert post(wrong) == 400
+    assert not notes_path(path).exists()
+    assert post(given) == 200
+    kept = {**given, "tags": "odd late"}
+    assert noted() == kept
+    assert read_notes(notes_path(path)) == {"trace-07": Note(**kept)}
+    assert post({"tags": "late"}) == 200
+    assert noted() == kept | {"tags": "late"}
+    assert post(nothing) == 200
+    assert read_notes(notes_path(path)) == {}
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_rows(tmp_path, traces, n):
+    """None, and one."""
+    client = client_of([write_traces(tmp_path / "few.zarr", SCHEMA, traces[:n])])
+    (store,) = client.get("/api/stores").json()["stores"]
+    base = f"/api/0/{store['generation']}"
+    assert store["rows"] == n
+    assert client.get(f"{base}/table?columns=label,question").json()["total"] == n
+    for path in (
+        "histogram?column=score",
+        "mistakes?column=score",
+        "find?text=a",
+        "save/ids",
+        "density?x=score&y=exact",
+    ):
+        assert client.get(f"{base}/{path}").status_code == 200, path
+
+
+def test_no_labels_no_texts(tmp_path):
+    """A store of one column of numbers."""
+    values = [np.float16(i) for i in range(5)]
+    client = client_of([one_column(tmp_path / "bare.zarr", "x", "float16", values).path])
+    assert list(client.get(f"{API}histogram?column=x").json()["counts"]) == ["all"]
+    trace = client.get(f"{API}trace/3").json()
+    assert (trace["tokens"], trace["token_texts"], trace["references"]) == ([], None, [])
+    assert client.get(f"{API}trace/3/candidates/0").json() == []
+    assert "label" in client.get(f"{API}mistakes?column=x").json()["error"]
+    said = client.get(f"{API}trace/3/attention/0").json()["error"]
+    assert "expected the column attn_mean" in said
+
+
+def test_a_newer_generation_is_offered_and_the_old_one_stays(tmp_path, traces):
+    """The page goes on with what it opened."""
+    path = write_traces(tmp_path / "grows.zarr", SCHEMA, traces[:3])
+    client = client_of([path])
+    with StoreWriter.open(path) as writer:
+        writer.append(*traces[3])
+    (store,) = client.get("/api/stores").json()["stores"]
+    assert (store["generation"], store["newest"], store["rows"]) == (1, 2, 3)
+    assert client.get("/api/0/1/table").json()["total"] == 3
+    assert client.get("/api/0/2/table").json()["total"] == 4
+    (store,) = client.get("/api/stores?newest=1").json()["stores"]
+    assert (store["generation"], store["rows"]) == (2, 4)
+    for i in range(4, 8):
         with StoreWriter.open(path) as writer:
-            writer.append(*traces[3])
-        (store,) = client.get("/api/stores").json()["stores"]
-        assert (store["generation"], store["newest"], store["rows"]) == (1, 2, 3)
-        assert client.get("/api/0/1/table").json()["total"] == 3
-        assert client.get("/api/0/2/table").json()["total"] == 4
-        (store,) = client.get("/api/stores?newest=1").json()["stores"]
-        assert (store["generation"], store["rows"]) == (2, 4)
-        for i in range(4, 8):
-            with StoreWriter.open(path) as writer:
-                writer.append(*traces[i])
-            assert client.get(f"/api/0/{i - 1}/table").json()["total"] == i + 1
-        assert client.get("/api/0/1/table").json()["total"] == 3
-        assert "load the page again" in error_of(client, "/api/0/3/table")
-
-
-class TestWhatIsRefused:
-    """Only this machine, only with the token, only reading."""
-
-    @pytest.mark.parametrize(
-        "headers, status",
-        [
-            ({"Host": "evil.example"}, 403),
-            ({"Host": "evil.example:8000"}, 403),
-            ({"Host": "127.0.0.1.evil.example"}, 403),
-            ({"Host": "127.0.0.1:80@evil.example"}, 403),
-            ({"Host": ""}, 403),
-            ({"Origin": "http://evil.example"}, 403),
-            ({"Origin": "http://127.0.0.1:9999"}, 403),
-            ({"Origin": "null"}, 403),
-            ({"Sec-Fetch-Site": "cross-site"}, 403),
-            ({"Sec-Fetch-Site": "same-site"}, 403),  # another port of this machine
-            ({"Sec-Fetch-Site": "same-origin"}, 200),
-            ({"Origin": ADDRESS}, 200),
-            ({"Host": "localhost:8000", "Origin": "http://localhost:8000"}, 200),
-            ({"Host": "localhost:1234"}, 200),  # ssh -L
-            ({"Host": "[::1]:8000"}, 200),
-        ],
-    )
-    def test_other_hosts_and_origins(self, client, headers, status):
-        """A foreign name that was bound to 127.0.0.1, and pages of others."""
-        cookie = {"Cookie": f"view={TOKEN}"}
-        answer = client.get("/api/stores", headers=headers | cookie)
-        assert answer.status_code == status
-
-    @pytest.mark.parametrize("path", ["/", "/page/main.js", "/api/stores", "/api/0/1/table"])
-    @pytest.mark.parametrize("token", [None, "", "wrong", "ü"])
-    def test_no_token(self, traces_path, path, token):
-        """Nothing is handed out without it, not even the page."""
-        client = client_of([traces_path], token=None)
-        answer = client.get(path, params={} if token is None else {"token": token})
-        assert answer.status_code == 401
-        assert "set-cookie" not in answer.headers
-
-    def test_the_token_becomes_a_cookie(self, traces_path):
-        """That scripts and other sites cannot use."""
-        client = client_of([traces_path], token=None)
-        answer = client.get("/", params={"token": TOKEN})
-        assert answer.status_code == 200
-        cookie = answer.headers["set-cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=Strict" in cookie
-        assert client.get("/api/stores").status_code == 200
-
-    @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-    def test_anything_but_reading(self, client, method):
-        """Whatever the path."""
-        origin = {"Origin": ADDRESS}
-        assert client.request(method, "/api/stores", headers=origin).status_code == 405
-        assert client.request(method, "/", headers=origin).status_code == 405
-
-    @pytest.mark.parametrize(
-        "path",
-        [
-            "/page/../server.py",
-            "/page/%2e%2e/server.py",
-            "/page/..%2fserver.py",
-            "/page/%2e%2e%2fserver.py",
-            "/page//etc/passwd",
-            "/page/%2fetc%2fpasswd",
-            "/page/",
-            "/page/nothing.js",
-            "/../../setup.cfg",
-            "/api/0/1/trace/../../../../etc/passwd",
-        ],
-    )
-    def test_other_files(self, client, path):
-        """Only those of the page's folder have a name here."""
-        answer = client.get(path)
-        assert answer.status_code == 404
-        assert b"import" not in answer.content
-
-    def test_every_answer_is_guarded(self, client):
-        """Refusals and errors too."""
-        for path in ("/", "/page/main.js", "/api/stores", "/api/9/1/table", "/nothing"):
-            answer = client.get(path)
-            for name, value in HEADERS.items():
-                assert answer.headers[name] == value, (path, name)
-
-    def test_what_is_not_there(self, client, traces_path, golden_lines):
-        """In one line that the page shows."""
-
-        def refuse(address):
-            return error_of(client, address).replace(str(traces_path), "STORE")
-
-        golden_lines("not_there.txt", refuse)
-
-    def test_a_filter_of_100_000_characters(self, client):
-        """The URL is not even parsed."""
-        refusal = check_request("GET", {"host": "localhost"}, TOKEN, TOKEN, "view", 100_000)
-        assert refusal.status == 414
-        assert client.get("/api/0/1/table?filter=" + "(" * 10_000).status_code == 414
-        assert "at most 1000" in error_of(client, "/api/0/1/table?filter=" + "(" * 5000)
+            writer.append(*traces[i])
+        assert client.get(f"/api/0/{i - 1}/table").json()["total"] == i + 1
+    assert client.get("/api/0/1/table").json()["total"] == 3
+    assert "load the page again" in client.get("/api/0/3/table").json()["error"]
