@@ -21,6 +21,22 @@ from store.transform.merge import merge_stores
 PARTS = (ROWS[:4], ROWS[4:9], ROWS[9:])
 
 
+def planned(capsys, path, *options):
+    """What the command says that it would do."""
+    return said(capsys, 1, path, *options)
+
+
+def repair(capsys, path, *options):
+    """What the command says as it repairs a store."""
+    return said(capsys, 0, path, *options, "--yes")
+
+
+def said(capsys, status, *words):
+    capsys.readouterr()
+    assert main(["repair", *map(str, words)]) == status
+    return capsys.readouterr().out
+
+
 @pytest.fixture
 def merged(tmp_path):
     """A store of three that are where a launch puts its parts."""
@@ -46,12 +62,12 @@ def test_a_lost_shard_of_a_merged_store_is_taken_again(merged, tmp_path, capsys)
     """From the part that has it, which is found where a launch makes parts, or is named; as a copy,
     so that the next damage is not in both."""
     lost = shards(merged)[1]
-    for options in ([], ["--from", str(tmp_path / "moved/1.zarr"), str(tmp_path / "moved/0.zarr")]):
+    for options in ([], ["--from", tmp_path / "moved/1.zarr", tmp_path / "moved/0.zarr"]):
         lost.unlink()
-        assert main(["repair", str(merged.path), *options]) == 1
-        assert "1 damaged file to take from other stores" in capsys.readouterr().out
+        said = planned(capsys, merged.path, *options)
+        assert "1 damaged file to take from other stores" in said
         assert not lost.exists()
-        assert main(["repair", str(merged.path), *options, "--yes"]) == 0
+        repair(capsys, merged.path, *options)
         assert_store(merged.path, ROWS)
         assert lost.stat().st_nlink == 1
         if not options:
@@ -63,20 +79,16 @@ def test_a_copy_that_is_damaged_is_not_taken(merged, tmp_path, capsys):
     """Both names are of one file, so that the part has its damage: only a backup helps."""
     shutil.copytree(merged.path, tmp_path / "backup.zarr")
     flip(shards(merged)[2], 3)
-    assert main(["repair", str(merged.path)]) == 1
-    assert "to take from other stores" not in capsys.readouterr().out
+    assert "to take from other stores" not in planned(capsys, merged.path)
     flip(next(merged.path.glob("_offsets/*/c/0")), 3)
     before = content(tmp_path)
-    assert main(["repair", str(merged.path)]) == 1
-    assert "nothing can be done" in capsys.readouterr().out
-    arguments = ["repair", str(merged.path), "--from", str(tmp_path / "backup.zarr")]
-    assert main(arguments) == 1
-    said = capsys.readouterr().out
+    assert "nothing can be done" in planned(capsys, merged.path)
+    said = planned(capsys, merged.path, "--from", tmp_path / "backup.zarr")
     assert "2 damaged files to take from other stores" in said
     assert "to drop" not in said
     assert "nothing" not in said
     assert content(tmp_path) == before
-    assert main([*arguments, "--yes"]) == 0
+    repair(capsys, merged.path, "--from", tmp_path / "backup.zarr")
     assert_store(merged.path, ROWS)
 
 
@@ -88,9 +100,9 @@ def test_a_disk_that_damages_a_file_again_ends_the_repair(path, monkeypatch):
         repair_store(path, plan_repair(path, others=[backup]))
 
 
-def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):
+def test_a_named_store_that_is_none_is_a_mistake(whole, tmp_path, capsys):
     """Also where nothing is damaged."""
-    line = refused(capsys, "repair", merged.path, "--from", tmp_path / "nowhere")
+    line = refused(capsys, "repair", whole, "--from", tmp_path / "nowhere")
     assert "expected a trace store" in line
 
 
@@ -124,10 +136,9 @@ def test_compressed_shards_in_each_others_place_are_damage(tmp_path, capsys):
     swap(path / "flag/c/0", path / "flag/c/1")
     assert {problem.kind for problem in verify_store(path).problems} == {"damaged"}
     copy = shutil.copytree(path, tmp_path / "copy.zarr")
-    assert main(["repair", str(path), "--yes", "--from", str(backup)]) == 0
+    repair(capsys, path, "--from", backup)
     assert_store(path, rows)
-    assert main(["repair", str(copy), "--yes"]) == 0
-    assert "16 of 64 traces to drop" in capsys.readouterr().out
+    assert "16 of 64 traces to drop" in repair(capsys, copy)
     dropped = {*range(4), *range(8, 12), *range(32, 36), *range(40, 44)}
     assert_store(copy, [row for i, row in enumerate(rows) if i not in dropped])
 
@@ -138,9 +149,8 @@ def test_lost_checksums_are_taken_from_a_backup(path, capsys, column):
     backup = shutil.copytree(path, path.with_name("b.zarr"))
     flip(path / f"_checksums/{column}/c/0/0", -1)  # of their table
     flip(path / f"{column}/c/0{'/0' * (column == 'zipped')}", 0)
-    assert main(["repair", str(path), "--from", str(backup)]) == 1
-    assert "taken as" not in capsys.readouterr().out
-    assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
+    assert "taken as" not in planned(capsys, path, "--from", backup)
+    repair(capsys, path, "--from", backup)
     assert_store(path, ROWS)
 
 
@@ -155,8 +165,8 @@ def test_files_of_another_store_are_not_taken(path, capsys):
     (problem,) = verify_store(path).problems
     first, last = problem.rows
     assert first <= 7 <= last < first + 5
-    assert main(["repair", str(path), "--from", str(other), "--yes"]) == 0
-    assert f"{last - first + 1} of 17 traces to drop" in capsys.readouterr().out
+    said = repair(capsys, path, "--from", other)
+    assert f"{last - first + 1} of 17 traces to drop" in said
     assert_store(path, ROWS[:first] + ROWS[last + 1 :])
 
 
@@ -167,11 +177,8 @@ def test_rows_are_dropped_by_restored_offsets(path, capsys):
     first, last = verify_store(backup).problems[0].rows
     flip(path / "_offsets/tokens/c/0", 8 * first + 8)
     left = "1 file none of them has whole: traces may be dropped"
-    assert main(["repair", str(path), "--from", str(backup)]) == 1
-    assert left in capsys.readouterr().out
-    assert main(["repair", str(path), "--from", str(backup), "--drop-columns", "tokens"]) == 1
-    assert left not in capsys.readouterr().out
-    assert main(["repair", str(path), "--from", str(backup), "--yes"]) == 0
-    out = capsys.readouterr().out
-    assert f"{last - first + 1} of 17 traces to drop" in out.split("planned again")[1]
+    assert left in planned(capsys, path, "--from", backup)
+    assert left not in planned(capsys, path, "--from", backup, "--drop-columns", "tokens")
+    said = repair(capsys, path, "--from", backup).split("planned again")[1]
+    assert f"{last - first + 1} of 17 traces to drop" in said
     assert_store(path, ROWS[:first] + ROWS[last + 1 :])

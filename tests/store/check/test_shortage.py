@@ -7,10 +7,10 @@ import resource
 import pytest
 from damage import content
 from faults import error_of, start, wait
+from small import refused
 
 from store import TraceStore
 from store.check.repair import plan_repair, repair_store
-from store.cli.main import main
 from store.errors import is_no_damage
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -28,7 +28,9 @@ def leave_descriptors(n):
             os.close(fd)
 
 
-@pytest.mark.parametrize("n", range(8))
+@pytest.mark.parametrize(
+    "n", [pytest.param(n, marks=[pytest.mark.slow] if n % 2 else []) for n in range(8)]
+)
 def test_a_repair_without_descriptors_drops_nothing(path, n):
     """It ends with the error of the system, or finds a whole store."""
     before = content(path)
@@ -56,10 +58,7 @@ def test_a_command_without_descriptors_says_so(path, capfd, monkeypatch):
 
     monkeypatch.setattr(os, "open", full)
     for command in ("verify", "repair"):
-        assert main([command, str(path)]) == 2
-        out, err = capfd.readouterr()
-        assert out == ""
-        (line,) = err.splitlines()
+        line = refused(capfd, command, path)
         assert f"{path}/" in line
         assert "Too many open files" in line
         assert "(ulimit -n)" in line
@@ -74,7 +73,7 @@ def test_a_command_without_descriptors_says_so(path, capfd, monkeypatch):
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
     ],
 )
-def test_a_command_without_memory_says_so(path, capfd, monkeypatch, error):
+def test_a_command_without_memory_says_so(tmp_path, capfd, monkeypatch, error):
     """One line and exit status 2, whatever asked for it."""
 
     def fail(*_, **__):
@@ -82,14 +81,10 @@ def test_a_command_without_memory_says_so(path, capfd, monkeypatch, error):
 
     assert is_no_damage(error)
     monkeypatch.setattr("store.cli.verify.verify_store", fail)
-    assert main(["verify", str(path)]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "python -m store verify: expected " in line
+    assert "python -m store verify: expected " in refused(capfd, "verify", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EIO, "bad disk"), FileNotFoundError(), RuntimeError("a defect")]
-)
-def test_what_says_something_of_the_data(error):
+def test_what_says_something_of_the_data():
     """A disk that cannot read a file, a file that is gone."""
-    assert not is_no_damage(error)
+    for error in (OSError(errno.EIO, "bad disk"), FileNotFoundError(), RuntimeError("a defect")):
+        assert not is_no_damage(error)
