@@ -79,19 +79,6 @@ def test_detectors_of_a_trace(closer):
     assert browser.of_each("#panel .broad dt") == ["score_probe"]
 
 
-@pytest.mark.parametrize(
-    "state, said",
-    [
-        ("row=2", "--tokens --to-store"),
-        ("row=7&tab=layers", "--only logreg_best"),
-        ("row=7&tab=attention", "edges of one head: none is stored"),
-    ],
-)
-def test_what_a_store_lacks_is_said(page, state, said):
-    """With the command that makes it: scores of tokens, probes of layers, edges of a head."""
-    page(state).wait_for_text("#panel", said)
-
-
 def test_a_threshold_is_taken_from_the_curve(closer):
     """AUROC and confusion beside it; a cell of it leads to the rows."""
     browser = closer(tab="scores", score="score_gvae")

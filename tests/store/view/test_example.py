@@ -29,26 +29,23 @@ def example(tmp_path_factory, example_store, serve):
     return serve([store], [run])
 
 
-def test_two_clicks_to_the_most_confident_mistake(browser, example):
-    """The tab of scores, and the first line of its list, which is in sight at once."""
-    browser.open(example)
-    browser.click("#tabs button", "scores")
-    browser.wait_until(".list .line")
-    assert browser.of(".list .line", "it.getBoundingClientRect().bottom") < 900
-    question = browser.text(".list .line .grow")
-    browser.click(".list .line")
-    browser.wait_until("#panel .prose")
-    assert browser.text("#panel .prose") == question
-    browser.wait_for_text("#rows .on", question)
-
-
-@pytest.mark.parametrize("tab, n_pictures, words", TABS)
-def test_every_view(browser, example, tab, n_pictures, words):
-    """Painted, with words that say what it is; nobody complains, and nobody else is asked."""
-    state = "filter=score_logreg_pca > 0&other=score_mean_logprob&edge=0.05"
+def test_the_example_is_looked_at(browser, example):
+    """Two clicks lead to the most confident mistake: the tab of scores, and the first line of its
+    list, in sight at once. Every view is painted, with words that say what it is."""
     with browser.only_from(example.partition("/?")[0]):
-        browser.open(f"{example}#tab={tab}&{state}")
-        browser.wait_for_text("#panel", words)
-        browser.wait_for(f"document.querySelectorAll('#panel .picture').length >= {n_pictures}")
-        browser.wait_for_panel()
-        assert browser.painted()
+        browser.open(example)
+        browser.click("#tabs button", "scores")
+        browser.wait_until(".list .line")
+        assert browser.of(".list .line", "it.getBoundingClientRect().bottom") < 900
+        question = browser.text(".list .line .grow")
+        browser.click(".list .line")
+        browser.wait_until("#panel .prose")
+        assert browser.text("#panel .prose") == question
+        browser.wait_for_text("#rows .on", question)
+        for tab, n_pictures, words in TABS:
+            state = "filter=score_logreg_pca > 0&other=score_mean_logprob&edge=0.05"
+            browser.change(f"tab={tab}&{state}")
+            browser.wait_for_text("#panel", words)
+            browser.wait_for(f"document.querySelectorAll('#panel .picture').length >= {n_pictures}")
+            browser.wait_for_panel()
+            assert browser.painted()

@@ -27,6 +27,9 @@ CLICKS = [
     ),
     ("columns=trace_id,exact", [("#head .name", "exact")], {"#rows .row": "trace-06"}),
     ("store=2", [("#panel button", "later")], {"#panel": "tokens 4,000 to 7,999 of 100,000"}),
+    ("row=2", [], {"#panel": "--tokens --to-store"}),
+    ("row=7&tab=layers", [], {"#panel": "--only logreg_best"}),
+    ("row=7&tab=attention", [], {"#panel": "edges of one head: none is stored"}),
 ]
 # what an address says in vain, and what is said of it
 IGNORED = {
@@ -46,7 +49,8 @@ CONDITIONS = 'label == 1 and inside(map_pca, "-9,-9 9,-9 9,9 -9,9")'
 
 @pytest.mark.parametrize("state, clicks, read", CLICKS)
 def test_a_click_leads_on(page, state, clicks, read):
-    """From an empty table to all rows, from a question to all answers, from column to order."""
+    """From an empty table to all rows, from a question to all answers, from column to order; what
+    a store lacks is said, with the command that makes it."""
     browser = page(state)
     for selector, text in clicks:
         browser.click(selector, text)
