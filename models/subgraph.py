@@ -117,7 +117,7 @@ def complete_graph(
         readout=tokens[:, None] * n_layers + layer,
         n_nodes=[n_nodes] * (n_hops + 1),
         n_edges=[len(graphs.edge_attr)] * n_hops,
-        offsets=graphs.offsets,
+        offsets=graphs.get("offsets"),  # there only if no edge could be dropped
     )
 
 

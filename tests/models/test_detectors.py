@@ -213,10 +213,12 @@ def test_only_the_answer_needs_to_know_where_it_is(name, readout, build, pack, t
     detector(batch)
 
 
-def test_the_encoder_is_its_formula(build, pack, traces):
+@graph_detectors
+@pytest.mark.parametrize("top_k, threshold", [(3, 0.0), (2, 0.2), (0, 0.15)])
+def test_the_encoder_is_its_formula(name, top_k, threshold, build, pack, traces):
     """Edge by edge: LayerNorm(x + MLP(x + sum of share * relu(x_j + a w + b))), twice, then the
     last token's vector beside its projected state."""
-    detector = build("gnn_det_lstm", top_k=3).eval()
+    detector = build(name, top_k=top_k, attn_threshold=threshold).eval()
     trace = traces[2]
     hidden = trace["hidden_states"].float()  # (T, L, d)
     n_tokens, n_layers = hidden.shape[:2]
@@ -232,7 +234,8 @@ def test_the_encoder_is_its_formula(build, pack, traces):
             y = []
             for i in range(n_tokens):
                 row = trace["attn_mean"].float()[i * (i + 1) // 2 :, layer][: i + 1].tolist()
-                kept = sorted(range(i + 1), key=lambda j, row=row: (-row[j], j))[:3]
+                kept = sorted(range(i + 1), key=lambda j, row=row: (-row[j], j))[: top_k or None]
+                kept = [j for j in kept if row[j] >= threshold]
                 total = sum(row[j] for j in kept)
                 received = sum(row[j] / total * (x[j] + row[j] * w + b).relu() for j in kept)
                 y.append(norm(x[i] + convolve.nn(x[i] + received)))
