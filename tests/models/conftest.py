@@ -1,6 +1,7 @@
 """Packed batches made in memory, like those that a store gives."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from models import DETECTORS
 from store import Batch, Ragged
+from train.config import Config
 
 sys.path.insert(0, str(Path(__file__).parent))  # for helpers that are not tests
 
@@ -24,30 +26,7 @@ SHAPES = {  # L = 3, d = 8, K = 4
 }
 N_HEADS = 2  # H
 CONTEXT = (0, 1)  # of every trace: its first token, and how many
-ON_CONTEXT = ("attn_cmass", "attn_centropy", "attn_ccosine", "attn_cjs")
 LENS = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
-RAGGED = (
-    "hidden_states",
-    "attn_mean",
-    "attn_diag",
-    "attn_colsum",
-    "attn_pmass",
-    "attn_amass",
-    "attn_prev",
-    "attn_entropy",
-    *ON_CONTEXT,
-    "icr",
-    "attentions",
-    "attn_edges",
-    "attn_edge_ends",
-    "tokens",
-    "logprob",
-    "entropy",
-    "topk_logprob",
-    "token_label",
-    "topk_id",
-    *LENS,
-)
 SCORES = (
     "eigenscore",
     "lexical_similarity",
@@ -57,31 +36,16 @@ SCORES = (
 )
 LENGTHS = ("prompt_len", "answer_len", "context_len")
 FIXED = ("hs_last", "hs_prompt", "hs_mean", "eos_logprob", *LENGTHS, *SCORES)
-SETTINGS = {
-    "gnn_hidden": 16,
-    "latent_dim": 12,
-    "lstm_hidden": 10,
-    "num_lstm_layers": 2,
-    "dropout": 0.3,
-    "kl_weight": 0.01,
-    "attn_threshold": 0.0,
-    "top_k": None,
-    "readout": "last+skip",
-    "aggregation": "attention",
-    "saplma_layer": None,
-    "token_layer": None,
-    "halunet_layer": None,
-    "sequence_layer": None,
-    "input_scale": None,
-    "charm_layer": None,
-    "charm_threshold": 0.05,
-    "image_layers": 2,
-    "image_tokens": 6,
-    "image_width": 12,
-    "channels_last": "auto",
-    "augment": "none",
-    "augment_strength": 0.1,
-}
+SETTINGS = asdict(
+    Config(
+        gnn_hidden=16,
+        latent_dim=12,
+        lstm_hidden=10,
+        image_layers=2,
+        image_tokens=6,
+        image_width=12,
+    )
+)
 
 
 @pytest.fixture
@@ -225,9 +189,11 @@ def answer_from(trace, prompt_len, answer_len):
 
 
 def pack_traces(traces):
-    ragged = {name: pack_items([one[name] for one in traces]) for name in RAGGED}
-    fixed = {name: torch.stack([one[name] for one in traces]) for name in FIXED}
-    return Batch(torch.arange(len(traces)), ragged | fixed)
+    columns = {}
+    for name in traces[0].keys() - {"maps"}:
+        pack = torch.stack if name in FIXED else pack_items
+        columns[name] = pack([one[name] for one in traces])
+    return Batch(torch.arange(len(traces)), columns)
 
 
 def pack_items(items):

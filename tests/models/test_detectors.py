@@ -1,5 +1,7 @@
 """What holds for every detector of the registry, and what only some promise."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,6 +11,7 @@ from models import DETECTORS
 from models.graphs import build_graphs
 from models.readout import READOUTS, signed_log
 from models.standardise import Standardise
+from train.config import Config
 
 LABELS = torch.tensor([1, 0, 1, 0, 0])
 
@@ -65,19 +68,6 @@ def test_the_state_is_all_there_is(name, build, pack, traces):
     assert not torch.allclose(logits[0], build(name).eval()(pack(traces)).logits)
 
 
-@pytest.mark.parametrize("name", ["drift", "token_sequence"])
-def test_it_learns(name, build, pack, traces):
-    """A few traces are told apart after some steps of an optimizer."""
-    batch, labels = pack([*traces[:1], *traces[2:]]), torch.tensor([1, 0, 1, 0])
-    detector = build(name, dropout=0.0)
-    optimizer = torch.optim.AdamW(detector.parameters(), lr=3e-3)
-    for _ in range(40):
-        optimizer.zero_grad()
-        detector.loss(detector(batch), labels).backward()
-        optimizer.step()
-    assert detector.loss(detector.eval()(batch), labels) < 0.1
-
-
 @pytest.mark.parametrize("layer", [-1, 3])
 @pytest.mark.parametrize(
     ("name", "setting"),
@@ -116,26 +106,13 @@ def test_recomputing_keeps_less_and_changes_no_bit(name, build, pack, traces):
     assert kept[True] < 0.8 * kept[False]
 
 
-def test_parameter_counts_at_the_field_s_sizes(build):
+def test_parameter_counts_at_the_field_s_sizes():
     """At d = 4096 and the usual widths they differ as published: 4.8, 1.3, 1.4 and 1.1 million of
     the first four; the others as their layers add up to."""
-    wide = {"gnn_hidden": 128, "latent_dim": 128, "lstm_hidden": 128}
     shapes = {"hs_last": (32, 4096), "hidden_states": (32, 4096), "attn_mean": (32,)}
     shapes |= {"topk_logprob": (1000,), "topk_id": (1000,), "attentions": (32, 32)}
     shapes |= {"attn_edges": (32, 32), "icr": (32,)}
-    settings = wide | {
-        "num_lstm_layers": 2,
-        "dropout": 0.3,
-        "kl_weight": 0.01,
-        "attn_threshold": 0.0,
-        "top_k": None,
-        "readout": "mean",  # as the published ones
-        "aggregation": "sum",
-    }
-    settings |= dict.fromkeys(("saplma_layer", "token_layer", "halunet_layer", "charm_layer"))
-    settings |= {"charm_threshold": 0.05, "sequence_layer": None, "input_scale": None}
-    settings |= {"image_layers": 8, "image_tokens": 32, "image_width": 64}
-    settings |= {"channels_last": "auto", "augment": "none", "augment_strength": 0.1}
+    settings = asdict(Config(readout="mean", aggregation="sum"))  # as the published ones
     counts = {
         name: detector.build(shapes, settings).n_parameters()
         for name, detector in DETECTORS.items()
@@ -147,16 +124,6 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     expected |= {"act_conv": 0.37e6, "act_vit": 0.36e6, "state_sequence": 0.853e6}
     expected |= {"layer_transitions": 16.8e6, "mind": 2.14e6, "icr_probe": 15_041}
     assert counts == pytest.approx(expected, rel=0.04)
-
-
-@pytest.mark.parametrize("setting", [{"attn_threshold": 0.4}, {"top_k": 1}])
-@pytest.mark.parametrize("name", ["gnn_det_lstm", "gvae_lstm"])
-def test_thinning_the_graph_reaches_the_encoder(name, setting, build, pack, traces):
-    """Threshold and top-k change the logits of traces with several tokens, and of those only."""
-    full, thin = (build(name, **one).eval()(pack(traces)).logits for one in ({}, setting))
-    changed = (full - thin).abs() > 1e-7
-    assert changed[[0, 2, 4]].all()
-    assert not changed[1]
 
 
 def test_gvae_loss_is_the_formula(build, pack, traces):
@@ -180,6 +147,32 @@ def test_gvae_clamps_the_variance(build, pack, traces):
     outputs = detector(pack(traces))
     assert outputs.logvar.max() == 10
     assert detector.loss(outputs, LABELS).isfinite()
+
+
+def test_evaluation_uses_the_mean_of_the_latent(build, pack, traces):
+    """The variational detector samples z in training only; at evaluation z = mu."""
+    detector, batch = build("gvae_lstm", dropout=0.0), pack(traces)
+    detector.encoder.dropout.p = 0.0
+    sampled = [detector(batch).logits for _ in range(2)]
+    assert not torch.equal(*sampled)
+    outputs = detector.eval()(batch)
+    assert torch.equal(outputs.logits, detector.layers(outputs.mu))
+
+
+def test_reconstruction_cannot_win_by_shrinking_the_encoder(build, pack, traces):
+    """The target of the reconstruction gets no gradient, and twice the width does not double its
+    error."""
+    detector = build("gvae_lstm")
+    outputs = detector(pack(traces))
+    pooled = outputs.pooled.detach().requires_grad_()
+    detector.loss(outputs._replace(pooled=pooled), torch.zeros(5)).backward()
+    assert pooled.grad is None
+    wider = outputs._replace(
+        pooled=outputs.pooled.repeat(1, 1, 2), rebuilt=outputs.rebuilt.repeat(1, 1, 2)
+    )
+    torch.testing.assert_close(
+        detector.loss(wider, torch.zeros(5)), detector.loss(outputs, torch.zeros(5))
+    )
 
 
 graph_detectors = pytest.mark.parametrize("name", ["gnn_det_lstm", "gvae_lstm"])

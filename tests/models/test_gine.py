@@ -1,11 +1,7 @@
 """The convolution that sums in blocks is PyG's `GINEConv`, in values and in gradients."""
 
-from itertools import pairwise
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.nn import GINEConv
 
@@ -67,33 +63,6 @@ def test_values_and_gradients_are_those_of_pyg(lengths, n_pairs, kept, monkeypat
     ours, pyg = two_convolutions(torch.float64)
     found = values_and_gradients(ours, graphs.x.double(), *edges, graphs.get("offsets"))
     torch.testing.assert_close(found, values_and_gradients(pyg, graphs.x.double(), *edges))
-
-
-@given(
-    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5),
-    n_most=st.integers(1, 60),
-    complete=st.booleans(),
-)
-def test_blocks_hold_each_pair_once(lengths, n_most, complete):
-    """In blocks of at most the size asked for, with the sources and targets that the pairs have."""
-    offsets = [0, *torch.tensor(lengths).cumsum(0).tolist()]
-    source, target = gine_pairs(offsets)
-    seen = []
-    for sources, targets, pairs in gine.blocks(
-        source, target, offsets if complete else None, n_most
-    ):
-        n = pairs.stop - pairs.start
-        assert 0 < n <= n_most
-        seen += range(pairs.start, pairs.stop)
-        token = torch.arange(offsets[-1])
-        assert torch.equal(gine.take(token, sources), source[pairs])
-        assert torch.equal(gine.take(token, targets).expand(n), target[pairs])
-    assert sorted(seen) == list(range(len(source)))
-
-
-def gine_pairs(offsets):
-    pairs = [(j, i) for a, b in pairwise(offsets) for i in range(a, b) for j in range(a, i + 1)]
-    return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
 
 
 @kinds

@@ -1,62 +1,14 @@
-"""Graphs built from packed attention are those a plain loop builds, and those PyG collates."""
+"""Graphs built from packed attention are those that a plain loop builds."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_graphs import LAYERS, edges_of, naive_edges, random_packed
 
-from models.graphs import build_graphs, pair_tokens
-from models.subgraph import strongest_edges
-
-LAYERS, WIDTH = 2, 3
-
-
-def random_packed(lengths, seed=0, levels=None):
-    """Hidden states, attention and offsets of traces; `levels` rounds the attention so that ties
-    occur."""
-    rng = np.random.default_rng(seed)
-    n_pairs = sum(n * (n + 1) // 2 for n in lengths)
-    attn = rng.random((n_pairs, LAYERS))
-    if levels:
-        attn = np.floor(attn * levels) / levels
-    hidden = torch.from_numpy(rng.normal(size=(sum(lengths), LAYERS, WIDTH))).float()
-    offsets = torch.tensor([0, *np.cumsum(lengths)])
-    return hidden, torch.from_numpy(attn).half(), offsets
-
-
-def naive_edges(attn, lengths, threshold, top_k):
-    """Give {(trace, layer, source, target): weight} by the definition: j -> i for j <= i, k
-    strongest, >= threshold."""
-    edges, pair = {}, 0
-    for trace, n_tokens in enumerate(lengths):
-        for i in range(n_tokens):
-            row = attn[pair : pair + i + 1].float()  # (i + 1, LAYERS)
-            pair += i + 1
-            for layer in range(LAYERS):
-                strongest = sorted(range(i + 1), key=lambda j: (-row[j, layer].item(), j))[:top_k]
-                edges.update(
-                    {
-                        (trace, layer, j, i): row[j, layer].item()
-                        for j in strongest
-                        if row[j, layer].item() >= threshold
-                    }
-                )
-    return edges
-
-
-def named_edges(graphs, offsets):
-    """Edges of a graph batch by (trace, layer, source, target), positions within the trace."""
-    trace_of = torch.repeat_interleave(offsets.diff())
-    named = {}
-    for (source, target), weight in zip(
-        graphs.edge_index.T.tolist(), graphs.edge_attr[:, 0].tolist(), strict=True
-    ):
-        trace, layer = trace_of[source // LAYERS].item(), source % LAYERS
-        assert graphs.batch[source] == graphs.batch[target] == trace * LAYERS + layer
-        start = offsets[trace].item()
-        named[trace, layer, source // LAYERS - start, target // LAYERS - start] = weight
-    return named
+from models.graphs import build_graphs
+from models.subgraph import k_hop_subgraph, strongest_edges
 
 
 @given(
@@ -67,11 +19,24 @@ def named_edges(graphs, offsets):
 )
 def test_edges_equal_those_of_a_plain_loop(lengths, threshold, top_k, levels):
     """Any lengths, threshold and top-k, ties included, give the edges and weights of the
-    definition."""
-    hidden, attn, offsets = random_packed(lengths, levels=levels)
+    definition, each trace and layer a graph; all edges are in the order of the store."""
+    hidden, attn, offsets = random_packed(lengths, levels)
     graphs = build_graphs(hidden, attn, offsets, threshold, top_k)
-    assert named_edges(graphs, offsets) == naive_edges(attn, lengths, threshold, top_k)
-    assert graphs.edge_index.shape[1] == len(naive_edges(attn, lengths, threshold, top_k))
+    expected = [
+        (source, node, weight)
+        for node in range(sum(lengths) * LAYERS)
+        for source, weight in naive_edges(attn, lengths, node, top_k, threshold)
+    ]
+    found = edges_of(graphs)
+    assert sorted(found) == sorted(expected)
+    if threshold == 0 and top_k is None:
+        order = [
+            (target // LAYERS, source // LAYERS, source % LAYERS) for source, target, _ in found
+        ]
+        assert order == sorted(order)
+    trace = np.repeat(range(len(lengths)), np.multiply(lengths, LAYERS))
+    layer = np.tile(range(LAYERS), sum(lengths))
+    assert graphs.batch.tolist() == (trace * LAYERS + layer).tolist()
 
 
 def test_node_features_are_a_view_of_float32_states():
@@ -80,20 +45,13 @@ def test_node_features_are_a_view_of_float32_states():
     assert build_graphs(hidden, attn, offsets).x.data_ptr() == hidden.data_ptr()
 
 
-def test_weights_are_clamped_to_one():
-    """A half-precision mean slightly above 1 or below 0 is clamped."""
+def test_weights_are_those_of_single_precision():
+    """A half-precision mean slightly above 1 or below 0 is clamped; 0.1 is stored as less."""
     hidden, attn, offsets = random_packed([2])
-    attn[0], attn[1] = 1.001, -0.001
+    attn[:] = torch.tensor([[1.001], [-0.001], [0.1]])
     weights = build_graphs(hidden, attn, offsets).edge_attr
-    assert weights.min() == 0
-    assert weights.max() == 1
-
-
-def test_threshold_is_compared_in_single_precision():
-    """0.1 in half precision is below 0.1, so an edge that stores it goes."""
-    hidden, attn, offsets = random_packed([1])
-    attn[:] = 0.1
-    assert build_graphs(hidden, attn, offsets, threshold=0.1).edge_index.shape[1] == 0
+    assert (weights.min(), weights.max()) == (0, 1)
+    assert build_graphs(hidden, attn, offsets, threshold=0.1).edge_index.shape[1] == LAYERS
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -110,20 +68,12 @@ def test_attention_that_is_not_finite_stays_in_the_graph(value, threshold, top_k
         assert strongest_edges(attn, offsets, nodes, top_k, threshold)[2].isnan().sum() == 1
 
 
-def test_tokens_of_pairs_follow_the_stored_order():
-    """Pairs are the lower triangle row by row, trace after trace, in packed token numbers."""
-    source, target = pair_tokens(torch.tensor([0, 2, 2, 3]), 3)
-    assert list(zip(source.tolist(), target.tolist(), strict=True)) == [
-        (0, 0),
-        (0, 1),
-        (1, 1),
-        (2, 2),
-    ]
-
-
 @pytest.mark.parametrize("shape", [(9, LAYERS), (10, LAYERS + 1)])
-def test_attention_that_does_not_fit_the_states_is_refused(shape):
+@pytest.mark.parametrize(
+    "build", [build_graphs, lambda *packed: k_hop_subgraph(*packed, torch.tensor([3]), 2, 4)]
+)
+def test_attention_that_does_not_fit_the_states_is_refused(build, shape):
     """A wrong number of pairs or layers is an error that names both shapes."""
     hidden, _, offsets = random_packed([4])
     with pytest.raises(ValueError, match=r"attn_mean: expected 10 pairs of 2 layers.*found shape"):
-        build_graphs(hidden, torch.zeros(shape), offsets)
+        build(hidden, torch.zeros(shape), offsets)

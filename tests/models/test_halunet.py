@@ -2,33 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
-from plain import array, span_of, standardise
-
-from models.halunet import TokenConvolution
-from models.tokens import positions
-
-
-@pytest.mark.parametrize("lengths", [(4, 1, 2, 7), (1,), (0, 3, 0), (0, 0)])
-def test_the_convolution_is_that_of_each_trace(lengths):
-    """Nothing passes from a trace to the next; beyond the ends are zeros."""
-    torch.manual_seed(0)
-    ours = TokenConvolution(5, 6)
-    theirs = torch.nn.Conv1d(5, 6, 3, padding=1)
-    with torch.no_grad():
-        ours.project.weight.copy_(theirs.weight.permute(2, 0, 1).reshape(18, 5))
-        ours.bias.copy_(theirs.bias)
-    values = [torch.randn(length, 5) for length in lengths]
-    offsets = torch.tensor([0, *lengths]).cumsum(0)
-    found = ours(torch.cat(values), positions(offsets))
-    expected = [theirs(one.T[None])[0].T for one in values if len(one)]
-    torch.testing.assert_close(found, torch.cat([torch.zeros(0, 6), *expected]))
-
-
-def plain_mlp(x, branch):
-    first, second = branch[0], branch[3]
-    hidden = np.maximum(first.weight.detach().double().numpy()[:, 0] * x + array(first.bias), 0)
-    return array(second.weight) @ hidden + array(second.bias)
+from plain import array, linear, mlp, softmax, span_of, standardise
 
 
 def plain_convolution(rows, layer):
@@ -61,18 +35,12 @@ def plain_logits(detector, traces, layer):
     for own, (logprob, entropy) in zip(states, scalars, strict=True):
         rows = standardise(own, every.mean(axis=0), every.var(axis=0))
         tokens = plain_convolution(plain_convolution(rows, branches.first), branches.second)
-        h = np.stack(
-            [
-                plain_mlp(logprob, branches.logprob),
-                plain_mlp(entropy, branches.entropy),
-                np.mean(tokens, axis=0),
-            ]
-        )
-        mixed = np.tanh(h @ array(branches.mix.weight).T + array(branches.mix.bias))
-        scores = mixed @ array(branches.score.weight)[0]
-        shares = np.exp(scores) / np.exp(scores).sum()
-        logits.append(array(detector.classifier.weight)[0] @ (shares @ h))
-    return np.array(logits) + array(detector.classifier.bias)
+        of_scalars = [mlp(branches.logprob, [logprob]), mlp(branches.entropy, [entropy])]
+        h = np.stack([*of_scalars, np.mean(tokens, axis=0)])
+        scores = [array(branches.score.weight)[0] @ np.tanh(linear(branches.mix, x)) for x in h]
+        shares = softmax(np.array(scores))
+        logits.append(linear(detector.classifier, shares @ h)[0])
+    return logits
 
 
 @pytest.mark.parametrize("layer", [None, 1])

@@ -1,6 +1,5 @@
-"""The sequence of states: it tells which token came first, and which layers it reads."""
+"""The sequence of states: it tells which token came first."""
 
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -37,17 +36,3 @@ def test_it_learns_which_token_came_first():
         loss.backward()
         optimizer.step()
     assert loss < 0.05
-
-
-@pytest.mark.parametrize(
-    "layer, n_layers, expected",
-    [
-        (None, 10, [3, 5, 7]),
-        (4, 10, [3, 4, 5]),
-        (0, 10, [0, 1, 2]),
-        (9, 10, [7, 8, 9]),
-        (1, 2, [0, 1]),
-    ],
-)
-def test_a_layer_is_read_with_its_neighbours(layer, n_layers, expected):
-    assert StateSequence(4, n_layers, layer).layers_read == expected

@@ -5,43 +5,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_graphs import LAYERS, WIDTH, edges_of, naive_edges, random_packed
 
 from models import subgraph
 from models.subgraph import complete_graph, k_hop_subgraph, shares, strongest_edges
-
-LAYERS, WIDTH = 2, 3
-
-
-def random_packed(lengths, levels=None):
-    """States, attention and offsets; `levels` rounds the attention so that ties occur."""
-    rng = np.random.default_rng(0)
-    attn = rng.random((sum(n * (n + 1) // 2 for n in lengths), LAYERS))
-    if levels:
-        attn = np.floor(attn * levels) / levels
-    hidden = torch.from_numpy(rng.normal(size=(sum(lengths), LAYERS, WIDTH))).float()
-    return hidden, torch.from_numpy(attn).half(), torch.tensor([0, *np.cumsum(lengths)])
-
-
-def row_of(attn, lengths, token, layer):
-    """First token of a token's trace, and the attention of the token to it and all up to itself."""
-    first = pair = 0
-    for n_tokens in lengths:
-        if token < first + n_tokens:
-            break
-        first += n_tokens
-        pair += n_tokens * (n_tokens + 1) // 2
-    position = token - first
-    pair += position * (position + 1) // 2
-    return first, attn[pair : pair + position + 1, layer].float().tolist()
-
-
-def naive_edges(attn, lengths, node, top_k, threshold):
-    """[(source, weight)] of a node, the strongest first; ties: the earlier token."""
-    token, layer = divmod(node, LAYERS)
-    first, row = row_of(attn, lengths, token, layer)
-    strongest = sorted(range(len(row)), key=lambda j: (-row[j], j))[:top_k]
-    return [((first + j) * LAYERS + layer, row[j]) for j in strongest if row[j] >= threshold]
-
 
 packed = {
     "lengths": st.lists(st.integers(0, 6), min_size=1, max_size=4),
@@ -85,12 +52,7 @@ def test_the_subgraph_has_all_that_is_within_reach(lengths, top_k, threshold, le
     every = [node for ring in reached for node in ring]
     assert graph.n_nodes == np.cumsum([len(ring) for ring in reached]).tolist()
     assert torch.equal(graph.x, hidden.reshape(-1, WIDTH)[every])
-    named = [
-        (every[source], every[target], weight)
-        for (source, target), weight in zip(
-            graph.edge_index.T.tolist(), graph.edge_attr[:, 0].tolist(), strict=True
-        )
-    ]
+    named = [(every[source], every[target], w) for source, target, w in edges_of(graph)]
     assert sorted(named) == sorted(edges)
     assert all(target in reached[0] for _, target, _ in named[: graph.n_edges[0]])
     assert graph.n_edges[1] == len(edges)
@@ -112,12 +74,6 @@ def test_without_a_limit_it_is_the_complete_graph():
 def test_a_target_whose_edges_weigh_nothing_gets_nothing():
     """Shares of 0, not 0 / 0."""
     assert shares(torch.tensor([0, 0, 1]), torch.tensor([0.0, 0.0, 0.5]), 2).tolist() == [0, 0, 1]
-
-
-def test_attention_that_does_not_fit_the_states_is_refused():
-    hidden, attn, offsets = random_packed([4])
-    with pytest.raises(ValueError, match="attn_mean: expected 10 pairs of 2 layers"):
-        k_hop_subgraph(hidden, attn[:-1], offsets, offsets[1:] - 1, 2, 4)
 
 
 def test_long_traces_keep_only_what_is_reached():

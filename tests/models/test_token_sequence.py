@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from plain import array, linear, span_of, standardise
 from scipy.special import erf
 
@@ -75,21 +74,6 @@ def test_the_formula(build, pack, traces, set_answer):
     np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
 
 
-def test_what_is_read(build, pack, traces, set_answer):
-    """The answer's tokens and the state of the one before it; nothing behind, nothing earlier."""
-    set_answer(traces[2], 4, 3)
-    detector = build("token_sequence").eval()
-    before = detector(pack(traces)).logits
-    trace = traces[2]
-    for outside in (2, 7):
-        trace["hidden_states"][outside] = 9.0
-        trace["logprob"][outside] = -9.0
-    trace["logprob"][3] = trace["entropy"][3] = 9.0
-    torch.testing.assert_close(detector(pack(traces)).logits, before)
-    trace["hidden_states"][3] = 9.0
-    assert not torch.allclose(detector(pack(traces)).logits, before)
-
-
 @pytest.mark.parametrize("n_candidates", [1, 2, 4])
 def test_any_number_of_candidates(n_candidates, pack, traces):
     """A single one has no margin."""
@@ -98,12 +82,3 @@ def test_any_number_of_candidates(n_candidates, pack, traces):
         trace["topk_logprob"] = trace["topk_logprob"][:, :n_candidates]
     detector = DETECTORS["token_sequence"].build(shapes, {"dropout": 0.0, "input_scale": None})
     assert detector(pack(traces)).logits.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("n_layers", "layers"),
-    [(1, [0]), (2, [0, 1]), (3, [0, 1]), (4, [1, 2]), (28, [10, 16, 21]), (32, [12, 18, 25])],
-)
-def test_middle_layers(n_layers, layers):
-    """At 40, 60 and 80% of the depth, each layer once."""
-    assert middle_layers(n_layers) == layers
