@@ -25,7 +25,6 @@ SHAPES = {  # L = 3, d = 8, K = 4
     "icr": (3,),
 }
 N_HEADS = 2  # H
-CONTEXT = (0, 1)  # of every trace: its first token, and how many
 LENS = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
 SCORES = (
     "eigenscore",
@@ -112,7 +111,7 @@ def random_trace(rng, n_tokens):
         "attn_ccosine": torch.from_numpy(rng.random((n_tokens, n_layers, N_HEADS))).float(),
         "attn_cjs": torch.from_numpy(rng.random((n_tokens, n_layers, N_HEADS))).float(),
         "icr": torch.from_numpy(rng.random((n_tokens, n_layers))).float(),
-        "context_len": torch.tensor(CONTEXT[1], dtype=torch.int32),
+        "context_len": torch.tensor(context_length(prompt_len), dtype=torch.int32),
         "prompt_len": torch.tensor(prompt_len, dtype=torch.int32),
         "answer_len": torch.tensor(n_tokens - prompt_len, dtype=torch.int32),
         "maps": maps,
@@ -133,8 +132,7 @@ def random_maps(n_tokens):
 def reduced_maps(maps, prompt_len):
     """The columns that a store keeps of maps, each (T, L, H) or (T * T, L, H), in float32 so that
     tests see no rounding."""
-    first, n_context = CONTEXT
-    on_context = maps[..., first : first + n_context]
+    on_context = maps[..., : context_length(prompt_len)]
     shares = on_context / on_context.sum(axis=3, keepdims=True)
     reduced = {
         "attn_entropy": entropy(maps),
@@ -151,6 +149,11 @@ def reduced_maps(maps, prompt_len):
         name: torch.from_numpy(one.transpose(2, 0, 1).copy()).float()
         for name, one in reduced.items()
     }
+
+
+def context_length(prompt_len):
+    """The context are the first tokens of the prompt, three at most, and one at least."""
+    return min(3, max(1, prompt_len))
 
 
 def entropy(maps):
@@ -184,6 +187,7 @@ def answer_from(trace, prompt_len, answer_len):
     """Say that the answer of a trace starts at `prompt_len`, and change the columns that depend on
     it."""
     trace["prompt_len"], trace["answer_len"] = torch.tensor(prompt_len), torch.tensor(answer_len)
+    trace["context_len"] = torch.tensor(context_length(prompt_len), dtype=torch.int32)
     trace.update(reduced_maps(trace["maps"], max(0, prompt_len)))
     trace.update(strong_edges(trace["attentions"], max(0, prompt_len - 1)))
 

@@ -5,7 +5,6 @@ import math
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 from models.coe import chain_scores
 
@@ -26,17 +25,6 @@ def test_both_scores_by_loops_over_layers(pack, traces):
         real = np.mean(lengths) - np.mean(angles)
         total = sum(m * cmath.exp(1j * t) for m, t in zip(lengths, angles, strict=True))
         np.testing.assert_allclose(found[:, 0], [-real, -abs(total) / len(steps)], rtol=1e-5)
-
-
-def test_a_straight_chain_of_even_steps(pack, traces):
-    """Each of n steps has a share of 1/n of the length and of the angle: real is 0."""
-    turn = torch.tensor([0.0, 0.3, 0.6])
-    states = torch.zeros(3, 8)
-    states[:, 0], states[:, 1] = turn.cos(), turn.sin()
-    real, complex_ = chain_scores(pack([traces[0] | {"hs_mean": states}]))[0, :, 0].tolist()
-    share = math.sin(0.15) / math.sin(0.3)
-    assert abs(real - (0.5 - share)) < 1e-4
-    assert abs(complex_ + share) < 1e-4
 
 
 def test_layers_without_a_difference_have_no_score(pack, traces):

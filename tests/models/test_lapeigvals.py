@@ -1,33 +1,39 @@
-"""LapEigvals: from two columns, the eigenvalues of Laplacians of whole maps."""
+"""LapEigvals and SinkProbe: the largest eigenvalues of Laplacians, and the largest mean attention
+received, against whole maps."""
 
 import numpy as np
 import pytest
 import torch
 
-from models import PROBES
-from models.lapeigvals import eigenvalues, largest_eigenvalues
+from models.lapeigvals import largest_eigenvalues
+from models.sink_probe import largest_sinks
 
 
-def laplacian(head):
-    """L = D - A of a map (T, T); d_tt is the mean attention that token t can receive."""
+def received(head):
+    """Mean attention that each token of a map (T, T) gets of the tokens that can attend to it."""
     n_tokens = len(head)
-    degree = [sum(head[i, t] for i in range(t, n_tokens)) / (n_tokens - t) for t in range(n_tokens)]
-    return np.diag(degree) - head
+    return [sum(head[i, t] for i in range(t, n_tokens)) / (n_tokens - t) for t in range(n_tokens)]
+
+
+def eigenvalues(head):
+    """Of L = D - A; d_tt is the mean attention that token t receives."""
+    values = np.linalg.eigvals(np.diag(received(head)) - head)
+    assert not np.iscomplex(values).any()
+    return values.real
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 10])
-def test_eigenvalues_of_the_explicit_laplacian(top_k, pack, traces):
-    """The features are the largest of numpy.linalg.eigvals, falling, then zeros, layer by layer and
-    head by head."""
-    found = largest_eigenvalues(pack(traces), top_k)
+@pytest.mark.parametrize(
+    "largest, numbers_of", [(largest_eigenvalues, eigenvalues), (largest_sinks, received)]
+)
+def test_the_largest_numbers_of_explicit_maps(largest, numbers_of, top_k, pack, traces):
+    """Falling, then zeros, layer by layer and head by head."""
+    found = largest(pack(traces), top_k)
     assert found.shape == (5, 1, 3 * 2 * top_k)
     for trace, features in zip(traces, found, strict=True):
-        for head, numbers in zip(
-            trace["maps"].reshape(6, *trace["maps"].shape[2:]), features.view(6, top_k), strict=True
-        ):
-            values = np.linalg.eigvals(laplacian(head))
-            assert not np.iscomplex(values).any()
-            expected = np.sort(values.real)[::-1][:top_k]
+        heads = trace["maps"].reshape(6, *trace["maps"].shape[2:])
+        for head, numbers in zip(heads, features.view(6, top_k), strict=True):
+            expected = sorted(numbers_of(head), reverse=True)[:top_k]
             np.testing.assert_allclose(numbers[: len(expected)], expected, atol=1e-6)
             assert (numbers[len(expected) :] == 0).all()
 
@@ -40,13 +46,6 @@ def test_negative_eigenvalues_stand_before_the_padding(pack, traces):
     np.testing.assert_allclose(
         found, [0, 1 / 2 - 1, 1 / 3 - 1, 1 / 4 - 1, 1 / 5 - 1, 0, 0], atol=1e-6
     )
-
-
-def test_the_last_token_has_the_eigenvalue_zero(pack, traces):
-    """Nobody but itself attends to it, so a trace of one token has nothing else."""
-    batch = pack(traces)
-    assert not eigenvalues(batch)[batch["attn_diag"].offsets[1:] - 1].any()
-    assert not PROBES["lapeigvals"].features(pack(traces[1:2])).any()
 
 
 def test_infinity_is_not_taken_for_padding(pack, traces):

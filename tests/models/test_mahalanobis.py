@@ -1,10 +1,9 @@
 """Mahalanobis distances against the inverse of a covariance, and what is saved of them."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
+from plain import reload
 
 from models import PROBES
 from models import mahalanobis as module
@@ -26,18 +25,14 @@ def states():
     return mixed, rng.integers(2, size=60)
 
 
-def test_the_distance_to_all_of_train(states):
+def test_the_distances(states):
+    """To all of train, and to its right answers less that to all."""
     train, labels = states[0][:, 0], states[1]
-    forms = all_of_train(train, labels, train, labels)
     others = np.random.default_rng(1).normal(size=(4, 5))
-    np.testing.assert_allclose(score_states(others, forms), plain_distances(others, train))
-
-
-def test_the_distance_to_the_right_answers_less_that_to_all(states):
-    train, labels = states[0][:, 0], states[1]
-    forms = right_against_all(train, labels, train, labels)
-    expected = plain_distances(train, train[labels == 0]) - plain_distances(train, train)
-    np.testing.assert_allclose(score_states(train, forms), expected, atol=1e-9)
+    to_all, to_right = plain_distances(others, train), plain_distances(others, train[labels == 0])
+    for fit, expected in ((all_of_train, to_all), (right_against_all, to_right - to_all)):
+        forms = fit(train, labels, train, labels)
+        np.testing.assert_allclose(score_states(others, forms), expected, atol=1e-9)
 
 
 def test_beyond_the_axes_all_others_share_their_mean_variance(states, monkeypatch):
@@ -63,10 +58,7 @@ def test_fitted_and_saved(name, states):
     fitted = probe.fit(features, labels, features, labels)
     assert fitted.alternative == 1
     assert len(fitted.val_auroc) == 2
-    file = io.BytesIO()
-    torch.save(fitted.to_dict(), file)
-    file.seek(0)
-    loaded = probe.load(torch.load(file, weights_only=True))
+    loaded = probe.load(reload(fitted.to_dict()))
     np.testing.assert_array_equal(loaded.logits(features), fitted.logits(features))
     assert np.isfinite(fitted.logits(features)).all()
     with pytest.raises(ValueError, match=r"expected shape \(n, 2, 5\)"):

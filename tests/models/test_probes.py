@@ -5,6 +5,7 @@ import torch
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES
 from store.traces.columns import TRACE_COLUMNS
+from store.transform.samples.names import NEEDS
 
 NUMERIC = {name: CONTROLS[name] for name in ("prompt_state", "answer_length")}
 ALL = BASELINES | PROBES | NUMERIC
@@ -44,17 +45,29 @@ def test_a_batch_gives_the_features_of_its_traces(probe, pack, traces):
 
 
 @every_probe
-def test_only_an_answer_may_be_missing(probe, pack, traces):
-    """Traces of one token have finite features, but for means over an answer that they have not; an
-    answer without tokens has its length and the log-probability of its end."""
-    features = probe.features(pack(traces[1:2]))
+def test_only_an_answer_may_be_missing(probe, pack, traces, set_answer):
+    """Traces of one token have finite features, but for numbers of an answer that they have not, as
+    one of unknown place, an empty one, and one that was cut off; an answer without tokens has its
+    length and the log-probability of its end."""
+    set_answer(traces[0], -1, 3)
+    set_answer(traces[2], 4, 0)
+    set_answer(traces[3], 2, 3)
+    features = probe.features(pack(traces))
     if probe is BASELINES["uncertainty"]:
         assert features[:, :, -2:].isfinite().all()
         features = features[:, :, :-2]
-    if not {"prompt_len", "answer_len"} <= set(probe.columns):
-        assert features.isfinite().all()
-    else:
-        assert features.isnan().all()
+    has_answer = {"prompt_len", "answer_len"} <= set(probe.columns)
+    assert features[4].isfinite().all()
+    for i in (0, 1, 2, 3):
+        assert (features[i].isnan() if has_answer else features[i].isfinite()).all()
+
+
+def test_probes_of_one_number_read_its_column(pack, traces):
+    """Each column that is derived from samples has a probe of its name; the length is a control."""
+    for name in NEEDS:
+        assert PROBES[name].columns == (name,)
+    features = CONTROLS["answer_length"].features(pack(traces))
+    assert features.flatten().tolist() == [4, 0, 8, 1, 6]
 
 
 @every_probe

@@ -3,10 +3,9 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 
-from models.rauq import attention_of_chosen_heads, middle_third, recurrent_uncertainty
+from models.rauq import recurrent_uncertainty
 
 
 def uncertainty_by_hand(maps, logprob, prompt_len, answer_len, alpha):
@@ -45,43 +44,6 @@ def test_scores_equal_the_loop(pack, traces, set_answer):
         for trace, answer in chosen
     ]
     np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-5)
-
-
-def test_with_alpha_1_it_is_the_mean_of_the_log_probabilities(pack, traces):
-    """Attention has no part in it."""
-    found = recurrent_uncertainty(pack(traces[:1]), [1.0])
-    torch.testing.assert_close(found[0, 0, 0], -traces[0]["logprob"][1:].mean())
-
-
-def test_the_head_is_chosen_by_trace_and_layer(pack, traces):
-    """By its mean over the answer without its first token, whatever that one attends to."""
-    copies = []
-    for head in (0, 1):
-        attention = torch.full((5, 3, 2), 0.25)
-        attention[2:, 1, head] = 0.5
-        attention[1, 1, 1 - head] = 1.0  # of the answer's first token to the prompt
-        copies.append(traces[0] | {"attn_prev": attention})
-    found = attention_of_chosen_heads(pack(copies)).view(2, 5, 3)
-    assert (found[:, 2:, 1] == 0.5).all()
-    assert (found[:, 2:, [0, 2]] == 0.25).all()
-
-
-@pytest.mark.parametrize(
-    ("n_layers", "kept"), [(1, [0]), (2, [0, 1]), (4, [1, 2, 3]), (32, list(range(10, 23)))]
-)
-def test_layers_of_the_middle(n_layers, kept):
-    """As the authors' code has them, counted from 0."""
-    assert middle_third(torch.arange(n_layers)[None]).tolist() == [kept]
-
-
-@pytest.mark.parametrize(("prompt_len", "answer_len"), [(-1, 3), (2, 0), (5, 3)])
-def test_nan_without_an_answer(prompt_len, answer_len, pack, traces, set_answer):
-    """A prompt of unknown length, an empty answer, and one that was cut off; neighbours have a
-    score."""
-    set_answer(traces[0], prompt_len, answer_len)
-    found = recurrent_uncertainty(pack([traces[0], traces[2]]))
-    assert found[0].isnan().all()
-    assert found[1].isfinite().all()
 
 
 def test_without_a_prompt_the_answer_starts_at_token_1(pack, traces):

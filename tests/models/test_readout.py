@@ -5,13 +5,7 @@ import torch
 
 from models.readout import READOUTS, mean_by_trace_of, readout_tokens, signed_log
 
-ANSWERS = [
-    (2, 3),
-    (0, 1),
-    (-1, 4),
-    (1, 0),
-    (6, 1),
-]  # prompt_len, answer_len of 5, 1, 9, 2, 7 tokens
+ANSWERS = [(2, 3), (0, 1), (-1, 4), (1, 0), (6, 1)]  # prompt_len, answer_len
 LENGTHS = [5, 1, 9, 2, 7]
 
 
@@ -40,17 +34,12 @@ def test_tokens_and_means_are_those_of_a_loop(readout, batch):
     """Prompts of unknown length and empty answers are read at all tokens by `answer`."""
     hidden, offsets = batch.ragged("hidden_states")
     tokens = readout_tokens(readout, batch, offsets)
-    expected = tokens_by_loop(readout)
-    starts = offsets.tolist()
-    assert tokens.tolist() == [
-        start + i for start, own in zip(starts, expected, strict=False) for i in own
+    starts = offsets[:-1].tolist()
+    expected = [
+        [start + i for i in own] for start, own in zip(starts, tokens_by_loop(readout), strict=True)
     ]
-    means = torch.stack(
-        [
-            torch.stack([hidden[start + i].float() for i in own]).mean(0)
-            for start, own in zip(starts, expected, strict=False)
-        ]
-    )
+    assert tokens.tolist() == [token for own in expected for token in own]
+    means = torch.stack([hidden[own].float().mean(0) for own in expected])
     torch.testing.assert_close(mean_by_trace_of(hidden[tokens], tokens, offsets), means)
 
 

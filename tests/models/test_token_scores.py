@@ -19,10 +19,8 @@ def fitted(k, n_alternatives=1):
 
 def scores_of_probe(name, batch):
     probe = (BASELINES | PROBES)[name]
-    columns = {one: batch.columns[one] for one in batch.columns}
-    features = probe.features(batch) if probe.columns != ("question_id",) else torch.zeros(5, 1, 1)
-    _, n_alternatives, k = features.shape
-    batch.columns = {one: columns[one] for one in probe.columns_for_tokens()}
+    _, n_alternatives, k = probe.features(batch).shape
+    batch.columns = {one: batch.columns[one] for one in probe.columns_for_tokens()}
     return probe.token_scores(fitted(k, n_alternatives), batch)
 
 
@@ -62,11 +60,9 @@ def test_scores_of_a_trace_do_not_depend_on_its_batch(name, build, pack, traces)
 @pytest.mark.parametrize("name", ["gnn_det_lstm", "gvae_lstm"])
 def test_gradient_times_input_is_the_slope(name, build, pack, traces):
     """Shrinking the state of a token by a little changes the logit by its score times that."""
-    detector = build(name).eval().double()
-    detector.encoder.double()
+    detector = build(name).eval()
     for trace in traces:
         trace["hidden_states"] = trace["hidden_states"].float()
-    detector = detector.float()
     scores = detector.token_scores(pack(traces))
     token = 8  # of the third trace, its position 2
     step = 1e-2

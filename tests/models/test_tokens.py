@@ -33,55 +33,32 @@ def test_where_a_token_stands():
 
 @pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_mean_by_trace_is_the_mean_of_each(shape, dtype):
-    """Whatever the shape of an item is; NaN for a trace of no tokens."""
+def test_reductions_of_each_trace(shape, dtype):
+    """Whatever the shape of an item is. Of no token the sum is 0, and there is no mean and no
+    largest value, or a mean of 0."""
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(7, *shape))).to(dtype)
     offsets = torch.tensor([0, 3, 3, 4, 7])
     parts = [values[a:b].float() for a, b in pairwise(offsets)]
-    expected = torch.stack(
-        [part.mean(dim=0) if len(part) else torch.full(shape, NAN) for part in parts]
-    )
-    torch.testing.assert_close(mean_by_trace(values, offsets), expected, equal_nan=True)
-
-
-def test_mean_over_answer_leaves_out_what_is_no_number(pack, traces, set_answer):
-    """NaN values do not count, each place of an item for itself."""
-    batch = pack(traces[:1])
-    column = batch["attn_diag"]
-    values = column.values.clone()
-    values[2, 1, 0] = NAN
-    set_answer(traces[0], 2, 3)
-    found = mean_over_answer(pack(traces[:1]), column._replace(values=values))[0]
-    np.testing.assert_allclose(found, np.nanmean(values[2:5].numpy(), axis=0), rtol=1e-6)
-
-
-def test_mean_over_the_first_tokens_of_an_answer(pack, traces, set_answer):
-    """As many as are asked for, or as there are."""
-    set_answer(traces[0], 2, 3)
-    column = pack(traces[:1])["attn_diag"]
-    for n_tokens, stop in ((1, 3), (2, 4), (9, 5)):
-        found = mean_over_answer(pack(traces[:1]), column, n_tokens)[0]
-        torch.testing.assert_close(found, column.values[2:stop].mean(dim=0))
-
-
-@pytest.mark.parametrize(("prompt_len", "answer_len"), [(-1, 3), (-1, -1), (2, 0), (5, 0), (5, 4)])
-def test_no_answer_has_no_mean(prompt_len, answer_len, pack, traces, set_answer):
-    """A prompt of unknown length (negative), an empty answer, and one that was cut off."""
-    set_answer(traces[0], prompt_len, answer_len)
-    assert mean_over_answer(pack(traces[:1]), pack(traces[:1])["attn_diag"]).isnan().all()
-
-
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_sum_and_maximum_of_each_trace(shape):
-    """Of no token the sum is 0, and there is no largest value."""
-    values = torch.from_numpy(np.random.default_rng(0).normal(size=(7, *shape))).float()
-    offsets = torch.tensor([0, 3, 3, 4, 7])
-    parts = [values[a:b] for a, b in pairwise(offsets)]
-    sums = torch.stack([part.sum(dim=0) for part in parts])
-    largest = [part.amax(dim=0) if len(part) else torch.full(shape, NAN) for part in parts]
-    torch.testing.assert_close(sum_by_trace(values, offsets), sums)
-    found = max_by_trace(values, offsets)
+    sums = torch.stack([part.sum(0) for part in parts])
+    means = sums / torch.tensor([3, 0, 1, 3]).view(-1, *[1] * len(shape))
+    largest = [part.amax(0) if len(part) else torch.full(shape, NAN) for part in parts]
+    torch.testing.assert_close(sum_by_trace(values.float(), offsets), sums)
+    torch.testing.assert_close(mean_by_trace(values, offsets), means, equal_nan=True)
+    torch.testing.assert_close(mean_or_zero(values, offsets), means.nan_to_num())
+    found = max_by_trace(values.float(), offsets)
     torch.testing.assert_close(found, torch.stack(largest), equal_nan=True)
+
+
+def test_mean_over_answer_leaves_out_what_is_no_number(pack, traces):
+    """NaN values do not count, each place of an item for itself; of the first tokens as many as are
+    asked for, or as there are."""
+    traces[0]["attn_diag"][2, 1, 0] = NAN
+    column = pack(traces[:1])["attn_diag"]
+    traces[0]["prompt_len"], traces[0]["answer_len"] = torch.tensor(1), torch.tensor(3)
+    for n_tokens, stop in ((None, 4), (2, 3), (9, 4)):
+        found = mean_over_answer(pack(traces[:1]), column, n_tokens)[0]
+        expected = np.nanmean(column.values[1:stop].numpy(), axis=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_softmax_of_each_trace():
@@ -113,11 +90,8 @@ def test_kept_tokens_stay_with_their_traces():
 
 
 def test_tokens_are_counted_by_trace():
-    """Traces without tokens, or without one that counts, have 0 and a mean of 0."""
+    """Traces without tokens, or without one that counts, have 0."""
     offsets = torch.tensor([0, 2, 2, 5])
     counted = torch.tensor([True, True, False, False, True])
     assert count_by_trace(counted, offsets).tolist() == [2, 0, 1]
     assert count_by_trace(~counted, offsets).tolist() == [0, 0, 2]
-    means = mean_or_zero(torch.arange(10.0).view(5, 2).half(), offsets)
-    assert means.tolist() == [[1.0, 2.0], [0.0, 0.0], [6.0, 7.0]]
-    assert means.dtype == torch.float32
