@@ -17,7 +17,7 @@ from train.data.splits import (
     read_splits,
     read_values,
 )
-from train.errors import ConfigError, DataError, TrainError, store_errors
+from train.errors import DataError, TrainError, store_errors
 
 WORDS = ["train", "train", "val", "test"]
 TEXTS = ("fold", "data", "empty", "official", "spelled", "gaps")
@@ -56,72 +56,87 @@ def labelled():
 
 
 def read(store, **settings):
+    config = Config(**settings)
+    check_config(config)
     with store_errors():
-        return read_splits(store, Config(**settings))
+        return read_splits(store, config)
 
 
-def write_csv(path, rows, header=("trace_id", "split")):
-    path.write_text("\n".join(",".join(row) for row in [header, *rows]) + "\n")
+def side(i):
+    """The split of the question of a row where none is drawn for test."""
+    return side_of_question(f"q{i // 2}", 0)
+
+
+def usual(i):
+    return split_of_question(f"q{i // 2}", 0)
+
+
+def write_csv(path, names, key="trace_id", key_of=lambda i: f"t{i}"):
+    """A file that names the split of some rows."""
+    lines = [f"{key_of(i)},{split}" for i, split in names.items()]
+    path.write_text("\n".join([f"{key},split", *lines]) + "\n")
     return str(path)
 
 
-def test_words_of_a_column_are_the_splits(store):
-    """Whatever the seed is; rows without a label need no word."""
-    splits = read(store, split="fold", seed=3)
-    assert placed(splits) == {i: WORDS[i // 2 % 4] for i in labelled()}
-    assert splits.by == "column fold"
-    assert find_split_remarks(splits) == []
-
-
-def test_a_filter_leaves_rows_out_of_every_split(store):
-    """They are counted; the others stay where they were."""
-    every = placed(read(store))
-    splits = read(store, where="data != 'set 1' and year < 4")
-    kept = {i for i in labelled() if i // 2 % 3 != 1 and i // 2 % 5 < 4}
-    assert placed(splits) == {i: every[i] for i in kept}
-    assert splits.n_outside == len(labelled()) - len(kept)
-    (remark,) = find_split_remarks(splits)
-    assert "in no split of question_id and --where, and left out" in remark
-    held_out = read(store, where="year < 4", split="data", hold_out="set 0")
-    expected = [i for i in labelled() if i // 2 % 3 == 0 and i // 2 % 5 < 4]
-    assert sorted(held_out.test) == expected
-    with pytest.raises(TrainError, match=r"filter, character 0: .* closest: 'year'"):
-        read(store, where="yeer < 4")
-
-
-def test_the_official_split_of_a_data_set_needs_no_val(store):
-    """It is drawn from train, by question; other words for val are known."""
-    splits = read(store, split="official")
-    drawn = {i: side_of_question(f"q{i // 2}", 0) for i in labelled()}
-    assert placed(splits) == {i: "test" if i // 2 % 2 else side for i, side in drawn.items()}
-    assert splits.by == "column official, val drawn from its train"
-    assert placed(read(store, split="spelled")) == placed(read(store, split="fold"))
-    filtered = read(store, split="fold", where="fold != 'val'")
-    assert filtered.by == "column fold, val drawn from its train, as no trace of its val is used"
-
-
-@pytest.mark.parametrize("column, value", [("data", "set 1"), ("year", "4")])
-def test_the_rows_of_a_value_are_held_out(store, column, value):
-    """The others are train and val by question, in the proportions of the usual split."""
-    splits = read(store, split=column, hold_out=value)
-    kept = {i: side_of_question(f"q{i // 2}", 0) for i in labelled()}
-    values = [f"set {i // 2 % 3}" if column == "data" else f"{i // 2 % 5}" for i in range(N)]
-    assert placed(splits) == {i: "test" if values[i] == value else side for i, side in kept.items()}
-    assert splits.by == f"column {column}, {value} held out"
-
-
 @pytest.mark.parametrize(
-    "settings", [{"split": "merged", "hold_out": "4"}, {"split": "gaps"}], ids=["NaN", "empty"]
+    "settings, expected, by",
+    [
+        ({"split": "fold", "seed": 3}, lambda i: WORDS[i // 2 % 4], "column fold"),
+        ({"split": "spelled"}, lambda i: WORDS[i // 2 % 4], "column spelled"),
+        ({"split": "gaps"}, lambda i: i // 2 % 7 and WORDS[i // 2 % 4], "column gaps"),
+        (
+            {"split": "official"},
+            lambda i: "test" if i // 2 % 2 else side(i),
+            "column official, val drawn from its train",
+        ),
+        (
+            {"split": "fold", "where": "fold != 'val'"},
+            lambda i: {"train": side(i), "test": "test"}.get(WORDS[i // 2 % 4]),
+            "column fold, val drawn from its train, as no trace of its val is used",
+        ),
+        (
+            {"split": "data", "hold_out": "set 1"},
+            lambda i: "test" if i // 2 % 3 == 1 else side(i),
+            "column data, set 1 held out",
+        ),
+        (
+            {"split": "year", "hold_out": "4"},
+            lambda i: "test" if i // 2 % 5 == 4 else side(i),
+            "column year, 4 held out",
+        ),
+        (
+            {"split": "merged", "hold_out": "4"},
+            lambda i: i // 2 % 7 and ("test" if i // 2 % 5 == 4 else side(i)),
+            "column merged, 4 held out",
+        ),
+        (
+            {"where": "data != 'set 1' and year < 4"},
+            lambda i: i // 2 % 3 != 1 and i // 2 % 5 < 4 and usual(i),
+            BY_QUESTION,
+        ),
+        (
+            {"where": "year < 4", "split": "data", "hold_out": "set 0"},
+            lambda i: i // 2 % 5 < 4 and ("test" if i // 2 % 3 == 0 else side(i)),
+            "column data, set 0 held out",
+        ),
+    ],
+    ids=str,
 )
-def test_rows_without_a_value_are_left_out_and_counted(store, settings):
-    """A merged store has NaN, and empty text, where one of the stores lacks the column."""
-    full = {"split": "year", "hold_out": "4"} if "hold_out" in settings else {"split": "fold"}
-    expected = {i: side for i, side in placed(read(store, **full)).items() if i // 2 % 7}
+def test_each_row_is_where_it_was_put(settings, expected, by, store):
+    """By a word in any spelling, a value that is held out, or a filter; val is drawn from train by
+    question where there is none. Rows without a label need no word; those without a value, as in a
+    merged store whose parts lack the column, are left out, counted and remarked on."""
     splits = read(store, **settings)
-    assert placed(splits) == expected
-    n_outside = len(labelled()) - len(expected)
-    (remark,) = find_split_remarks(splits)
-    assert f"{n_outside} labelled traces are in no split of column" in remark
+    sides = {i: expected(i) for i in labelled()}
+    assert placed(splits) == {i: split for i, split in sides.items() if split}
+    assert splits.by == by
+    n_outside = sum(not split for split in sides.values())
+    assert splits.n_outside == n_outside
+    remarks = find_split_remarks(splits)
+    assert len(remarks) == bool(n_outside)
+    meant = f"{by} and --where" if "where" in settings else by
+    for remark in remarks:
+        assert f"{n_outside} labelled traces are in no split of {meant}, and left out" in remark
 
 
 def test_floats_with_gaps_are_integers_if_whole(store):
@@ -160,10 +175,11 @@ def test_train_and_val_keep_their_proportion():
 
 
 def test_a_file_names_traces(store, tmp_path):
-    """What it does not name is in no split, which is said."""
-    rows = [(f"t{i}", WORDS[i % 4]) for i in range(N) if i % 7]
-    splits = read(store, split=write_csv(tmp_path / "s.csv", [*rows, ("other", "val")]))
-    expected = {i: WORDS[i % 4] for i in labelled() if i % 7}
+    """What it does not name is in no split, which is said; of it no trace is drawn."""
+    names = {i: WORDS[i % 4] for i in range(N) if i % 7}
+    path = write_csv(tmp_path / "s.csv", names | {"other": "val"})
+    splits = read(store, split=path)
+    expected = {i: names[i] for i in labelled() if i in names}
     assert placed(splits) == expected
     n_outside = len(labelled()) - len(expected)
     shared, outside, unmatched = find_split_remarks(splits)
@@ -173,32 +189,29 @@ def test_a_file_names_traces(store, tmp_path):
     n_shared = sum(len(sides) > 1 for sides in pairs)
     assert f"warning: {n_shared} questions have traces in more than one split" in shared
     assert ", such as 'q" in shared
+    drawn = read(store, split=path, max_traces=60)
+    assert len(placed(drawn)) == 60
+    assert placed(drawn).items() <= expected.items()
+    assert drawn.n_outside == n_outside
 
 
-def test_traces_are_drawn_from_the_splits(store, tmp_path):
-    """Of those that the file leaves out none is drawn, and all are counted."""
-    named = [i for i in labelled() if i < N // 2]
-    path = write_csv(tmp_path / "s.csv", [(f"t{i}", WORDS[i % 4]) for i in named])
-    splits = read(store, split=path, max_traces=60)
-    drawn = placed(splits)
-    assert len(drawn) == 60
-    assert drawn.items() <= {i: WORDS[i % 4] for i in named}.items()
-    assert splits.n_outside == len(labelled()) - len(named)
-
-
-def test_a_file_names_questions(store, tmp_path):
-    rows = [(f"q{i}", WORDS[i % 4]) for i in range(N // 2)]
-    path = write_csv(tmp_path / "s.CSV", rows, ("question_id", "split"))
-    splits = read(store, split=path)
+def test_a_file_names_questions_or_both(store, tmp_path):
+    """Of both the traces count, as in the scores of a run, whose split it gives again. The digest
+    is of the rows: another row in another split is another one."""
+    by_question = {i: WORDS[i // 2 % 4] for i in range(0, N, 2)}
+    ids = {"key": "question_id", "key_of": lambda i: f"q{i // 2}"}
+    splits = read(store, split=write_csv(tmp_path / "s.CSV", by_question, **ids))
     assert placed(splits) == {i: WORDS[i // 2 % 4] for i in labelled()}
     assert splits.shared_questions() == []
-
-
-def test_a_file_of_both_ids_names_traces(store, tmp_path):
-    """As the scores of a run do, whose split it gives again."""
-    rows = [(f"t{i}", WORDS[i % 4], f"q{i // 2}") for i in range(N)]
-    path = write_csv(tmp_path / "s.csv", rows, ("trace_id", "split", "question_id"))
-    assert placed(read(store, split=path)) == {i: WORDS[i % 4] for i in labelled()}
+    assert splits.digest() == read(store, split="fold").digest()
+    moved = by_question | {N - 2: "val"}
+    assert (
+        read(store, split=write_csv(tmp_path / "b.csv", moved, **ids)).digest() != splits.digest()
+    )
+    both = {"key": "question_id,trace_id", "key_of": lambda i: f"q{i // 2},t{i}"}
+    every = {i: WORDS[i % 4] for i in range(N)}
+    splits = read(store, split=write_csv(tmp_path / "c.csv", every, **both))
+    assert placed(splits) == {i: WORDS[i % 4] for i in labelled()}
 
 
 def test_what_is_no_split_is_one_line(store, tmp_path, golden_lines):
@@ -210,32 +223,6 @@ def test_what_is_no_split_is_one_line(store, tmp_path, golden_lines):
         if settings is not given:
             path.write_bytes(given.encode("latin-1"))
         text = complaint(TrainError, read, store, **settings)
-        assert "expected" in text
         return text.replace(f"{tmp_path}/", "").replace(f"{store.path.parent}/", "")
 
     golden_lines("wrong_splits.txt", refuse)
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"hold_out": "x"}, "--hold-out: expected --split COLUMN"),
-        ({"hold_out": "x", "split": "a.csv"}, "--hold-out: expected a column as --split"),
-        ({"split": "a", "splits": 2}, "--splits: expected 1 with --split"),
-    ],
-)
-def test_settings_that_contradict_each_other(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        check_config(Config(**settings))
-
-
-def test_the_digest_is_of_the_rows(store, tmp_path):
-    """Another row in another split is another digest."""
-    rows = [(f"q{i}", WORDS[i % 4]) for i in range(N // 2)]
-    first = read(store, split=write_csv(tmp_path / "a.csv", rows, ("question_id", "split")))
-    same = read(store, split="fold")
-    assert first.digest() == same.digest()
-    moved = [*rows[:-1], ("q119", "val")]
-    other = read(store, split=write_csv(tmp_path / "b.csv", moved, ("question_id", "split")))
-    assert other.digest() != first.digest()
-    assert read(store).by == BY_QUESTION

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from train.errors import ConfigError, DataError
 from train.evaluate.findings import count_splits
 from train.run.results import read_asked, write_asked
 
-N = 500
-WIDTH = 384
+N = 300
+WIDTH = 256
 
 
 def write(path, ids, texts, labels, states=None, contexts=None):
@@ -67,7 +68,7 @@ def test_copies_under_other_ids_teach_nothing(runs):
     assert low < 0.5 < high
     results = runs["--join-questions"][1]
     assert results["split"]["joined"] == 2 * N
-    assert results["remarks"][0].startswith("1,000 question ids have the text of an earlier one")
+    assert results["remarks"][0].startswith(f"{2 * N} question ids have the text of an earlier one")
 
 
 def test_copies_in_another_store_are_no_test(runs, copies, tmp_path, capsys):
@@ -89,16 +90,44 @@ def test_copies_in_another_store_are_no_test(runs, copies, tmp_path, capsys):
     assert lines[-1].startswith(f"{N - tested} traces are of questions that the run was trained or")
 
 
-def test_one_question_of_many_documents(tmp_path):
-    """Traces ask the same of the same context, as it is compared; some have no context."""
-    ids = [f"q{i}" for i in range(6)]
-    contexts = ["A river rose.", "A mayor left.", "a  RIVER rose", "", "", "A storm came."]
-    texts = ["Summarize the document in one sentence."] * 5 + [""]
-    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 3, contexts=contexts))
-    joined = read_questions(store, Config())
-    assert joined.keys.tolist() == ["q0", "q1", "q0", "q3", "q3", "q5"]
-    bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, texts, [0, 1] * 3))
-    assert read_questions(bare, Config()).texts[3] == joined.texts[3]
+needs_datasketch = pytest.mark.skipif(
+    find_spec("datasketch") is None, reason="pip install '.[duplicates]'"
+)
+SAME = [*["Summarize the document in one sentence."] * 5, ""]
+DOCUMENTS = ["A river rose.", "A mayor left.", "a  RIVER rose", "", "", "A storm came."]
+BLANK, WHY = ["", "", "q", "", " ", "q"], ["", "", "", "Why?", "why", ""]
+LONGEST = [f"Which of the many rivers of the country is the longest{s}" for s in ("", "s", "s")]
+LONG = ["One. " * 99, "One. " * 99, "Two. " * 99]
+MANY = [f"Which of the {i} rivers of country {i * i} is the longest" for i in range(40, 80)]
+MANY_IDS = [f"q{i}" for i in range(80)]
+
+
+@pytest.mark.parametrize(
+    "ids, texts, contexts, settings, keys",
+    [
+        ("abcdef", SAME, DOCUMENTS, {}, "abaddf"),
+        (BLANK, WHY, None, {}, ["t0", "t1", "q", "t3", "t3", "q"]),
+        (BLANK, WHY, None, {"join_questions": False}, ["t0", "t1", "q", "t3", "t4", "q"]),
+        ("abc", LONGEST, LONG, {}, "abc"),
+        pytest.param("abc", LONGEST, LONG, {"near_duplicates": 0.9}, "aac", marks=needs_datasketch),
+        pytest.param(
+            MANY_IDS,
+            [*MANY, *(f"{one}s" for one in MANY)],
+            None,
+            {"near_duplicates": 0.9},
+            MANY_IDS[:40] * 2,
+            marks=needs_datasketch,
+        ),
+    ],
+)
+def test_traces_of_one_question(ids, texts, contexts, settings, keys, tmp_path):
+    """Have one id, or one text and one context; a blank id is of a question of its own. Similar
+    texts of one context are one on request, however long the context is."""
+    labels = [i % 2 for i in range(len(ids))]
+    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, labels, contexts=contexts))
+    found = read_questions(store, Config(**settings))
+    assert found.keys.tolist() == list(keys)
+    assert found.n_joined == len(set(found.ids)) - len(set(keys))
 
 
 def test_texts_and_contexts_count_where_another_store_has_no_such_column(tmp_path):
@@ -130,49 +159,20 @@ def test_what_a_run_knows_by_ids_alone_is_remarked_on(tmp_path):
     assert run.remarks_on_texts(read_questions(bare, Config())) == []
 
 
-def test_blank_ids_join_nothing(tmp_path):
-    """Such a trace is a question of its own, unless its text is another's."""
-    ids, texts = ["", "", "q", "", " ", "q"], ["", "", "", "Why?", "why", ""]
-    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 3))
-    joined = read_questions(store, Config())
-    assert joined.keys.tolist() == ["t0", "t1", "q", "t3", "t3", "q"]
-    assert joined.n_joined == 1
-    apart = read_questions(store, Config(join_questions=False))
-    assert apart.keys.tolist() == ["t0", "t1", "q", "t3", "t4", "q"]
-
-
-def test_similar_questions_of_one_context(tmp_path):
-    """A long context makes no two questions alike, and another one keeps them apart."""
-    pytest.importorskip("datasketch", reason="pip install '.[duplicates]'")
-    asked = "Which of the many rivers of the country is the longest"
-    texts = [asked, asked + "s", asked + "s", "Who was mayor?"]
-    contexts = ["One. " * 99, "One. " * 99, "Two. " * 99, "One. " * 99]
-    ids = ["a", "b", "c", "d"]
-    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 2, contexts=contexts))
-    found = read_questions(store, Config(near_duplicates=0.9))
-    assert found.keys.tolist() == ["a", "a", "c", "d"]
-
-
-def test_near_duplicates_on_request(tmp_path, monkeypatch):
-    """A letter in forty; and one line where the package or the text is missing."""
-    base = [f"Which of the {i} rivers of country {i * i} is the longest" for i in range(40, 80)]
-    texts = [*base, *(text + "s" for text in base)]
-    ids = [f"q{i}" for i in range(80)]
-    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 40))
-    assert read_questions(store, Config()).n_joined == 0
-    bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, [""] * 80, [0, 1] * 40))
+def test_near_duplicates_that_cannot_be_found(tmp_path, monkeypatch):
+    """One line where the package or the text is missing; not of a store that a run is asked of."""
+    labels = [0, 1] * 40
+    bare = TraceStore.open(write(tmp_path / "bare.zarr", MANY_IDS, [""] * 80, labels))
+    near = Config(near_duplicates=0.9)
     with pytest.raises(DataError, match="expected a column of texts of questions"):
-        read_splits(bare, Config(near_duplicates=0.9))
-    assert read_questions(bare, Config(near_duplicates=0.9)).n_joined == 0  # that a run is asked of
+        read_splits(bare, near)
+    assert read_questions(bare, near).n_joined == 0
     with pytest.raises(ConfigError, match="--no-join-questions"):
         check_config(Config(near_duplicates=0.9, join_questions=False))
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "datasketch", None)
-        with pytest.raises(StoreError, match=r"--near-duplicates: the package datasketch .*\[dupl"):
-            read_questions(store, Config(near_duplicates=0.9))
-    pytest.importorskip("datasketch", reason="pip install '.[duplicates]'")
-    joined = read_questions(store, Config(near_duplicates=0.9))
-    assert joined.keys.tolist() == ids[:40] * 2
+    store = TraceStore.open(write(tmp_path / "s.zarr", MANY_IDS, MANY * 2, labels))
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    with pytest.raises(StoreError, match=r"--near-duplicates: the package datasketch .*\[dupl"):
+        read_questions(store, near)
 
 
 @pytest.mark.parametrize("setting", [{}, {"join_questions": False}])
