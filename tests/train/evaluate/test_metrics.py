@@ -36,10 +36,31 @@ with_and_without_ties = pytest.mark.parametrize(
 
 @with_and_without_ties
 def test_ranking_metrics_equal_scikit_learn(scores):
-    """AUROC, average precision and Brier score, ties included."""
+    """AUROC, average precision and Brier score, ties included; and of the ROC curve the largest
+    recall with so few false positives, and the reverse."""
     assert auroc(LABELS, scores) == pytest.approx(reference.roc_auc_score(LABELS, scores))
     assert auprc(LABELS, scores) == pytest.approx(reference.average_precision_score(LABELS, scores))
     assert brier(LABELS, scores) == pytest.approx(reference.brier_score_loss(LABELS, scores))
+    false, true, _ = reference.roc_curve(LABELS, scores, drop_intermediate=False)
+    found = rates(LABELS, scores)
+    for percent in (1, 5, 10):
+        assert found[f"recall_at_{percent}"] == true[false <= percent / 100].max()
+    assert found["fpr_at_95"] == false[true >= 0.95].min()
+
+
+def test_rates_need_rows():
+    few = measure(np.array([0] * 20 + [1] * 19), np.arange(39) / 39, 0.5)
+    assert (few.recall_at_1, few.recall_at_5, few.fpr_at_95) == (None, 1, None)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9, 2.0])
+def test_threshold_metrics_equal_scikit_learn(threshold):
+    """Of `score >= threshold`, also where everything falls on one side."""
+    predicted = threshold <= TIED
+    found = measure(LABELS, TIED, threshold)
+    assert found.f1 == pytest.approx(reference.f1_score(LABELS, predicted, zero_division=0))
+    assert found.mcc == pytest.approx(reference.matthews_corrcoef(LABELS, predicted))
+    assert found.accuracy == pytest.approx(reference.accuracy_score(LABELS, predicted))
 
 
 @with_and_without_ties
@@ -49,26 +70,22 @@ def test_pr_points_by_their_definition(scores):
     recall, precision = pr_points(LABELS, scores)
     expected = []
     for threshold in sorted(set(scores), reverse=True):
-        chosen = [label for label, score in zip(LABELS, scores, strict=True) if score >= threshold]
-        expected.append((sum(chosen) / LABELS.sum(), sum(chosen) / len(chosen)))
+        chosen = LABELS[scores >= threshold]
+        expected.append((chosen.sum() / LABELS.sum(), chosen.mean()))
     np.testing.assert_allclose(np.transpose([recall, precision]), [(0, expected[0][1]), *expected])
     assert np.diff(recall) @ precision[1:] == pytest.approx(auprc(LABELS, scores))
 
 
 @pytest.mark.parametrize("threshold", [0.01, 0.3, 0.5, 0.9])
 def test_confidence_is_of_the_odds_against_the_threshold(threshold):
-    """Farther in log-odds from the threshold is surer; at one half it is the distance from it."""
+    """Farther in log-odds from the threshold is surer; at one half it is the distance from it. A
+    threshold of 0 or 1 leaves its own score undecided, all others certain."""
     scores = np.linspace(0.001, 0.999, 50)
     log_odds = np.log(scores / (1 - scores)) - np.log(threshold / (1 - threshold))
     assert confidence(scores, threshold) == pytest.approx(np.abs(1 / (1 + np.exp(-log_odds)) - 0.5))
     assert confidence(scores, 0.5) == pytest.approx(np.abs(scores - 0.5))
-
-
-@pytest.mark.parametrize("threshold", [0.0, 1.0])
-def test_confidence_at_the_ends(threshold):
-    """A threshold of 0 or 1 leaves its own score undecided, all others certain, nothing NaN."""
-    found = confidence(np.array([threshold, 0.3, 1 - threshold]), threshold)
-    assert found.tolist() == [0, 0.5, 0.5]
+    for end in (0.0, 1.0):
+        assert confidence(np.array([end, 0.3, 1 - end]), end).tolist() == [0, 0.5, 0.5]
 
 
 @with_and_without_ties
@@ -89,16 +106,6 @@ def test_risk_coverage_by_its_definition(scores, threshold):
     assert risk[-1] == pytest.approx(1 - measure(LABELS, scores, threshold).accuracy)
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9, 2.0])
-def test_threshold_metrics_equal_scikit_learn(threshold):
-    """Of `score >= threshold`, also where everything falls on one side."""
-    predicted = threshold <= TIED
-    found = vars(measure(LABELS, TIED, threshold))
-    assert found["f1"] == pytest.approx(reference.f1_score(LABELS, predicted, zero_division=0))
-    assert found["mcc"] == pytest.approx(reference.matthews_corrcoef(LABELS, predicted))
-    assert found["accuracy"] == pytest.approx(reference.accuracy_score(LABELS, predicted))
-
-
 @with_and_without_ties
 def test_youden_threshold_is_the_best_of_all_scores(scores):
     """No other score gives a larger true minus false positive rate."""
@@ -112,31 +119,33 @@ def test_youden_threshold_is_the_best_of_all_scores(scores):
 
 def test_of_equal_j_the_most_right_predictions_count_and_then_the_lower_threshold():
     """J is 2/10 at .9 and 6/10 - 2/5 at .4, whatever rounding makes of it; of as many negatives as
-    positives it may be the same at equally many right ones."""
+    positives it may be the same at equally many right ones. A constant is cut at one half."""
     scores = np.repeat([0.9, 0.4, 0.1, 0.4, 0.1], [2, 4, 4, 2, 3])
     labels = np.repeat([1, 0], [10, 5])
     assert youden_threshold(labels, scores) == 0.4
     assert youden_threshold(np.array([1, 0] * 3), np.repeat([0.2, 0.3, 0.4], 2)) == 0.2
+    labels, constant = np.array([1, 1, 1, 0]), np.full(4, 0.75)
+    assert measure(labels, constant, youden_threshold(labels, constant)).accuracy == 0.75
 
 
-def test_constant_score_predicts_its_majority():
-    """A constant probability is cut at one half."""
-    labels = np.array([1, 1, 1, 0])
-    threshold = youden_threshold(labels, np.full(4, 0.75))
-    assert measure(labels, np.full(4, 0.75), threshold).accuracy == 0.75
+def error_by_bins(outcomes, scores):
+    """Mean distance of scores from the share of outcomes in 15 equal bins, a score of 1 in the
+    last; in a loop over rows."""
+    sums = np.zeros((15, 2))
+    for outcome, score in zip(outcomes, scores, strict=True):
+        sums[min(14, int(score * 15))] += outcome, score
+    return sum(abs(share - score) for share, score in sums) / len(scores)
 
 
 @with_and_without_ties
-def test_calibration_error_by_its_definition(scores):
-    """15 equal bins, a score of 1 in the last."""
+def test_calibration_errors_by_their_definition(scores):
+    """Of hallucinations, and of right predictions against the likelier class's probability."""
     scores = np.append(scores[:-1], 1.0)
-    edges = np.arange(1, 15) / 15
-    which = np.array([np.sum(edges <= score) for score in scores])
-    parts = [
-        np.sum(which == b) / 300 * abs(LABELS[which == b].mean() - scores[which == b].mean())
-        for b in set(which)
-    ]
-    assert expected_calibration_error(LABELS, scores) == pytest.approx(sum(parts))
+    expected = error_by_bins(LABELS, scores)
+    assert expected_calibration_error(LABELS, scores) == pytest.approx(expected)
+    is_right = (scores >= 0.5) == LABELS
+    expected = error_by_bins(is_right, np.where(scores >= 0.5, scores, 1 - scores))
+    assert confidence_error(LABELS, scores) == pytest.approx(expected)
 
 
 def bootstrap(labels, scores):
@@ -156,21 +165,21 @@ def test_what_cannot_be_ranked_is_refused(metric):
         metric(np.array([1, 1]), np.array([0.5, 0.6]))
 
 
-def test_prr_of_perfect_random_and_opposite_scores():
-    """1 for the labels, 0 for a constant, below 0 where hallucinations have the lowest scores."""
-    assert prediction_rejection_ratio(LABELS, LABELS * 1.0) == pytest.approx(1)
-    assert prediction_rejection_ratio(LABELS, np.full(300, 0.4)) == pytest.approx(0)
-    assert prediction_rejection_ratio(LABELS, 1.0 - LABELS) < -0.5
-
-
 @pytest.mark.parametrize("most", [1, 0.5])
 def test_prr_equals_its_definition(most):
-    """LM-Polygraph's area over the least rejected rows, as the oracle and random scores have it."""
+    """LM-Polygraph's area over the least rejected rows, as the oracle and random scores have it: 1
+    for the labels, 0 for a constant; of ties it is the mean over their orders."""
     quality, counts = 1 - LABELS, range(301 - int(300 * most), 301)
     by_scores, best = quality[np.argsort(SMOOTH)], np.sort(quality)[::-1]
     area, oracle = (np.mean([one[:k].mean() for k in counts]) for one in (by_scores, best))
     expected = (area - quality.mean()) / (oracle - quality.mean())
     assert prediction_rejection_ratio(LABELS, SMOOTH, most=most) == pytest.approx(expected)
+    assert prediction_rejection_ratio(LABELS, LABELS * 1.0, most=most) == pytest.approx(1)
+    constant = np.full(300, 0.4)
+    assert prediction_rejection_ratio(LABELS, constant, most=most) == pytest.approx(0)
+    drawn = (TIED + 1e-6 * np.random.default_rng(i).random(300) for i in range(500))
+    broken = np.mean([prediction_rejection_ratio(LABELS, one, most=most) for one in drawn])
+    assert prediction_rejection_ratio(LABELS, TIED, most=most) == pytest.approx(broken, abs=0.005)
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [0, 1, 1], [1, 0, 0]])
@@ -178,39 +187,7 @@ def test_prr_is_0_where_too_few_may_be_left_out(labels):
     """Half of 2 or 3 rows leaves the mean of all, which no score changes."""
     labels = np.array(labels)
     found = measure(labels, labels * 0.5, 0.5)
-    assert found.prr == pytest.approx(1)
-    assert found.prr_half == 0
-
-
-@with_and_without_ties
-def test_rates_are_those_of_the_roc_curve(scores):
-    """The largest recall with so few false positives, and the reverse; None with too few rows."""
-    false, true, _ = reference.roc_curve(LABELS, scores, drop_intermediate=False)
-    found = rates(LABELS, scores)
-    for percent in (1, 5, 10):
-        assert found[f"recall_at_{percent}"] == true[false <= percent / 100].max()
-    assert found["fpr_at_95"] == false[true >= 0.95].min()
-    few = measure(np.array([0] * 20 + [1] * 19), np.arange(39) / 39, 0.5)
-    assert (few.recall_at_1, few.recall_at_5, few.fpr_at_95) == (None, 1, None)
-
-
-def test_prr_of_ties_is_the_mean_over_their_orders():
-    """Tied rows in random order give, on average, what their mean gives."""
-    rng = np.random.default_rng(0)
-    broken = [prediction_rejection_ratio(LABELS, TIED + 1e-6 * rng.random(300)) for _ in range(500)]
-    assert prediction_rejection_ratio(LABELS, TIED) == pytest.approx(np.mean(broken), abs=0.005)
-
-
-@with_and_without_ties
-def test_confidence_error_equals_its_definition(scores):
-    """By bins of the probability of the likelier class, |accuracy - confidence| weighed by rows."""
-    sums = np.zeros((15, 3))  # rows, right predictions, confidence
-    for label, score in zip(LABELS, scores, strict=True):
-        predicted = int(score >= 0.5)
-        confidence_of_row = score if predicted else 1 - score
-        sums[min(14, int(confidence_of_row * 15))] += 1, predicted == label, confidence_of_row
-    expected = sum(abs(right - total) for _, right, total in sums) / 300
-    assert confidence_error(LABELS, scores) == pytest.approx(expected)
+    assert (found.prr, found.prr_half) == (pytest.approx(1), 0)
 
 
 def test_refined_losses_do_not_mind_how_sure_scores_are():

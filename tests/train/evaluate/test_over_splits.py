@@ -115,25 +115,12 @@ def test_each_pair_is_one_hypothesis():
         p_holm = holm(dict(enumerate(one.p for one in family)))
         assert [one.p_holm for one in family] == list(p_holm.values())
         assert all(one.control == (rivals == ("d",)) for one in family)
-
-
-def test_the_verdict_is_on_the_best_of_validation_over_all_splits():
-    found = summarise_splits(RUNS)
+    # the verdict is on the best of validation over all splits
     best = [
         max(group, key=lambda name: np.mean([run.entries[name].val.auroc for run in RUNS]))
-        for group in ("ab", "c")  # d is a control
+        for group in ("ab", "c")
     ]
     assert [found.verdict.detector, found.verdict.baseline.rival] == best
-
-
-def test_strata_by_different_controls_name_none():
-    runs = [make_run(0), make_run(1)]
-    for run, control in zip(runs, ("question_only", "prompt_state"), strict=True):
-        run.strata.by = run.strata.control = control
-    found = summarise_splits(runs).strata
-    assert found.by == "groups of the score of the hardest control of each split"
-    assert found.control is None
-    assert found.share_of_pairs == pytest.approx(0.15)
 
 
 def test_equality_is_not_claimed_of_few_answers():
@@ -147,9 +134,16 @@ def test_equality_is_not_claimed_of_few_answers():
     assert found.verdict.baseline.finding == "undecided"
 
 
-def test_what_a_split_lacks_is_left_out():
-    """A baseline that one split could not fit, and strata that one split does not have."""
-    runs = [make_run(seed) for seed in range(2)]
+def test_what_splits_do_not_share():
+    """Strata of different controls name none; a baseline that one split could not fit, and strata
+    that one split does not have, are left out."""
+    runs = [make_run(0), make_run(1)]
+    for run, control in zip(runs, ("question_only", "prompt_state"), strict=True):
+        run.strata.by = run.strata.control = control
+    found = summarise_splits(runs).strata
+    assert found.by == "groups of the score of the hardest control of each split"
+    assert found.control is None
+    assert found.share_of_pairs == pytest.approx(0.15)
     del runs[1].baselines["c"]
     runs[0].strata = runs[1].explained = None
     found = summarise_splits(runs)
@@ -179,22 +173,18 @@ def test_remarks_of_every_split_are_kept():
 
 
 def test_results_are_read_as_they_were_written():
-    """Through JSON; what has its default is not in the file."""
+    """Through JSON; what has its default is not in the file, and a number that is not finite is
+    null."""
     results = replace(make_run(0), splits=summarise_splits(RUNS))
     written = json.loads(json.dumps(as_json(results)))
     assert from_json(Results, written) == results
     assert "tokens" not in written
     assert written["baselines"]["d"]["control"] is True
     assert "control" not in written["baselines"]["c"]
-
-
-@pytest.mark.parametrize("number", [np.nan, np.inf, np.float64(-np.inf)])
-def test_a_number_that_is_not_finite_is_null(number):
-    """The others are written, and read again without it."""
-    results = make_run(0)
-    results.models["a"].test.prr = number
-    written = json.loads(json_text(results))
-    assert written["models"]["a"]["test"]["prr"] is None
+    for number in (np.nan, np.inf, np.float64(-np.inf)):
+        results.models["a"].test.prr = number
+        written = json.loads(json_text(results))
+        assert written["models"]["a"]["test"]["prr"] is None
     results.models["a"].test.prr = None
     assert from_json(Results, written) == results
 

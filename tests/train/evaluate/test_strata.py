@@ -6,7 +6,7 @@ from runs import make_frame
 from scipy.stats import spearmanr
 
 from train.evaluate.metrics import auroc, rank_rows
-from train.evaluate.strata import Strata, cut_by, measure_within, rank_correlation, strata_of
+from train.evaluate.strata import cut_by, measure_within, rank_correlation, strata_of
 
 
 def by_loops(labels, scores, stratum):
@@ -29,51 +29,34 @@ def draw(seed, n=60, n_strata=6, n_scores=8):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_the_share_of_ordered_pairs_of_a_stratum(seed):
+    """Rows without a value are in no stratum; a row that is drawn twice counts as two rows."""
     labels, scores, stratum = draw(seed)
-    found = measure_within(make_frame(labels, scores), "x", Strata("", stratum))
-    assert found == pytest.approx(by_loops(labels, scores, stratum))
+    rng = np.random.default_rng(seed)
+    is_outside = rng.random(60) < 0.2 * (seed % 2)
+    kept = ~is_outside
+    strata = strata_of("kind", np.where(is_outside, "", stratum.astype(object)), is_outside)
+    found = measure_within(make_frame(labels, scores), "x", strata)
+    assert found == pytest.approx(by_loops(labels[kept], scores[kept], stratum[kept]))
+    found = strata.summary(labels)
+    expected = strata_of("kind", stratum[kept]).summary(labels[kept])
+    assert (found.strata, found.pairs) == (expected.strata, expected.pairs)
+    rows = np.repeat(np.arange(60), rng.integers(0, 3, 60))
+    ranked = rank_rows(labels, scores, np.arange(60), stratum)
+    expected = by_loops(labels[rows], scores[rows], stratum[rows])
+    assert ranked.areas(np.bincount(rows, minlength=60)[None]) == pytest.approx(expected)
 
 
-def test_weights_are_repetitions():
-    """A row that is drawn twice counts as two rows."""
-    labels, scores, stratum = draw(1)
-    weights = np.random.default_rng(2).integers(0, 3, len(labels))
-    repeated = np.repeat(np.arange(len(labels)), weights)
-    ranked = rank_rows(labels, scores, np.arange(len(labels)), stratum)
-    expected = by_loops(labels[repeated], scores[repeated], stratum[repeated])
-    assert ranked.areas(weights[None]) == pytest.approx(expected)
-
-
-def test_one_stratum_is_the_auroc():
+def test_one_stratum_is_the_auroc_and_without_a_pair_there_is_no_number():
     labels, scores, _ = draw(3)
     strata = strata_of("all", np.zeros(len(labels)))
     found = measure_within(make_frame(labels, scores), "x", strata)
     assert found == pytest.approx(auroc(labels, scores))
     summary = strata.summary(labels)
-    assert summary.share_of_pairs == 1
-    assert summary.strata == summary.strata_with_both_classes == 1
-
-
-def test_without_a_pair_there_is_no_number():
-    """Strata of one class each."""
-    labels = np.array([0, 1, 0, 1])
+    counts = (summary.strata, summary.strata_with_both_classes, summary.share_of_pairs)
+    assert counts == (1, 1, 1)
     strata = strata_of("label", labels)
-    assert measure_within(make_frame(labels, np.ones(4)), "x", strata) is None
+    assert measure_within(make_frame(labels, scores), "x", strata) is None
     assert strata.summary(labels).pairs == 0
-
-
-def test_rows_without_a_value_are_in_no_stratum():
-    """They make no pair, and are not counted."""
-    labels, scores, stratum = draw(4)
-    is_outside = np.arange(len(labels)) % 5 == 0
-    kept = ~is_outside
-    values = np.where(is_outside, "", stratum.astype(object))
-    strata = strata_of("kind", values, is_outside)
-    area = measure_within(make_frame(labels, scores), "x", strata)
-    assert area == pytest.approx(by_loops(labels[kept], scores[kept], stratum[kept]))
-    whole = strata_of("kind", stratum[kept]).summary(labels[kept])
-    assert strata.summary(labels).strata == whole.strata
-    assert strata.summary(labels).pairs == whole.pairs
 
 
 def test_deciles_are_of_validation():

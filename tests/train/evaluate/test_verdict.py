@@ -83,15 +83,13 @@ def test_the_detectable_difference_has_an_interval_without_0_in_four_of_five():
     assert judged(replace(pair, error=None)).baseline.detectable is None
 
 
-@pytest.mark.parametrize("difference, finding", [(-0.01, "undecided"), (0.3, "better")])
-def test_a_control_is_no_rival_but_is_judged(difference, finding):
-    verdict = judged(make_pair("x", "question_only", difference), make_pair("x", "u", 0.1))
-    assert verdict.baseline.rival == "u"
-    assert (verdict.control.rival, verdict.control.finding) == ("question_only", finding)
-
-
-def test_the_control_is_the_one_that_is_hardest_to_beat():
-    """Not the one of the least difference, if that is surer; by tests of the best detector."""
+def test_a_control_is_no_rival_but_is_judged():
+    """The one that is hardest to beat: not the one of the least difference, if that is surer; by
+    tests of the best detector."""
+    for difference, finding in ((-0.01, "undecided"), (0.3, "better")):
+        verdict = judged(make_pair("x", "question_only", difference), make_pair("x", "u", 0.1))
+        assert verdict.baseline.rival == "u"
+        assert (verdict.control.rival, verdict.control.finding) == ("question_only", finding)
     tests = [
         make_pair("x", "question_only", 0.1, error=0.01),
         make_pair("x", "prompt_state", 0.12, error=0.1),
@@ -111,18 +109,6 @@ def test_a_control_that_sees_no_answer_comes_first():
     assert hardest_control(tests, "x", 0.01).b == "question_answer"
 
 
-def test_the_verdict_has_the_interval_of_the_paired_test():
-    """Of new questions and new trainings, in the table as in the verdict."""
-    rng = np.random.default_rng(0)
-    labels, questions = rng.integers(0, 2, 200), np.arange(200)
-    scores = {"x": draw(rng, labels, 1.0)(rng), "u": draw(rng, labels, 1.0)(rng, 1)}
-    (test,) = compare_pairs(labels, scores, [("x", "u")], questions, seed=0)
-    error, df = error_of(labels, scores["x"], scores["u"], questions)
-    half = student.ppf(0.975, df) * error
-    assert test.ci == pytest.approx([test.difference - half, test.difference + half])
-    assert judged(test).baseline.ci == test.ci
-
-
 def error_of(labels, a, b, questions):
     variance = delong_test(labels, a, b, questions).variance
     return error_of_trainings(variance, labels, a, b, questions)
@@ -136,7 +122,8 @@ def draw(rng, labels, noise):
 
 
 def test_the_error_adds_the_variance_of_the_trainings():
-    """By hand; trainings that agree add nothing: the variance is that of the questions."""
+    """By hand, in the table as in the verdict; trainings that agree add nothing: the variance is
+    that of the questions."""
     rng = np.random.default_rng(0)
     labels, questions = rng.integers(0, 2, 400), np.arange(400)
     runs, base = (draw(rng, labels, 0.5)(rng, n) for n in (3, 1))
@@ -145,15 +132,14 @@ def test_the_error_adds_the_variance_of_the_trainings():
     of_questions = (test.difference / test.z) ** 2 + 1 / (2 * n) ** 2
     of_runs = np.var([auroc(labels, run) for run in runs], ddof=1) / 3
     found = error_of(labels, runs, base, questions)
+    (pair,) = compare_pairs(labels, {"x": runs, "u": base}, [("x", "u")], questions, seed=0)
+    assert judged(pair).baseline.ci == pair.ci == t_interval(pair.difference, *found)
     assert found[0] == pytest.approx(math.sqrt(of_questions + of_runs))
     df = (of_questions + of_runs) ** 2 / (of_questions**2 / (n - 1) + of_runs**2 / 2)
     assert found[1] == pytest.approx(df)
     same = error_of(labels, runs[[0, 0, 0]], base, questions)
     assert same == pytest.approx(error_of(labels, runs[:1], base, questions))
-
-
-def test_equality_is_not_claimed_of_few_answers():
-    """Two perfect scores leave a doubt of half an answer of the smaller class."""
+    # two perfect scores leave a doubt of half an answer of the smaller class
     labels = np.repeat([0, 1], [150, 50])
     found = error_of(labels, labels[None] * 1.0, labels[None] * 2.0, np.arange(200))
     assert found == (pytest.approx(1 / 100), pytest.approx(49))

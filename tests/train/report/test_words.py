@@ -3,7 +3,6 @@ in `words.txt`, which `pytest --golden` writes."""
 
 from dataclasses import fields, replace
 
-import pytest
 from runs import make_entries, make_entry, make_results
 
 from train.evaluate.results import (
@@ -21,7 +20,6 @@ from train.evaluate.results import (
     TrainingFacts,
     Verdict,
 )
-from train.report.numbers import p_value
 from train.report.render import in_words
 
 AT_CHANCE, ABOVE, HIGH = [0.4, 0.6], [0.6, 0.9], [0.86, 0.94]
@@ -219,16 +217,3 @@ def test_the_words_of_every_case(golden):
         f"{words}: {name}": in_words(words, results) for words, name, results in [*cases, *others()]
     }
     golden("words.txt", "\n".join(f"== {name}\n{text}\n" for name, text in found.items()))
-
-
-@pytest.mark.parametrize(
-    "tests, text",
-    [
-        ({"p_bootstrap": 0.002, "p_bootstrap_least": 0.002}, "≤.002"),
-        ({"p_bootstrap": 0.004, "p_bootstrap_least": 0.002}, ".004"),
-        ({"p": 0.0004}, "<.001"),
-        ({"p": 0.5}, ".500"),
-    ],
-)
-def test_a_p_that_could_not_be_smaller_is_a_bound(tests, text):
-    assert p_value(PairedTest(a="x", b="y", difference=0.1, ci=[0.0, 0.2], **tests)) == text
