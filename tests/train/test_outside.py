@@ -99,48 +99,21 @@ def test_the_bytes_that_are_hashed_are_run(file):
     assert list(file.parent.iterdir()) == [file]
 
 
-@pytest.mark.parametrize(
-    "text, item, message",
-    [
-        ("x = 1 +\n", "A", "mine.py, line 2: SyntaxError: invalid syntax"),
-        ("import json\njson.loads('')\n", "A", "mine.py, line 3: JSONDecodeError"),
-        ("import sys\nsys.exit('bye')\n", "A", "mine.py, line 3: SystemExit: bye"),
-        ("raise ValueError('a\\nb')\n", "A", "line 2: ValueError: a b"),
-        (BODY, "Nope", "expected a detector or probe 'Nope', found MyHTTPDetector, Named, NORM"),
-        ("A = 1\n", "A", "A: expected a subclass of models.Detector or a models.Probe, found int"),
-        ("class A: pass\n", "A", "or a models.Probe, found class A"),
-        ("class A(Detector): pass\n", "A", "expected `columns`, a tuple of the columns"),
-        ("A = Probe('hs_last', len)\n", "A", "expected `columns`"),
-        ("class A(Detector):\n    columns = 'a',\n", "A", "expected the methods encode and"),
-        (f"{BODY}\nMyHTTPDetector.options = 'width'\n", "MyHTTPDetector", "expected `options`"),
-        (
-            f"{BODY}\nNamed.options = ('dropout',)\n",
-            "Named",
-            "expected a constructor that takes hidden_size, dropout",
-        ),
-        (f"{BODY}\nNamed.name = 'lstm_solo'\n", "Named", "a method called 'lstm_solo' already"),
-        (f"{BODY}\nNamed.name = 3\n", "Named", "expected `name` to be a text, found 3"),
-    ],
-)
-def test_what_cannot_be_loaded_is_one_line(write, text, item, message):
-    """With the file, and the line where it failed; nothing is registered."""
-    path = write(HEAD + text)
-    line = complaint(ConfigError, load_methods, f"{path}:{item}")
-    assert message in line
-    assert "mine.py" in line
-    assert not LOADED
+def test_what_cannot_be_loaded_is_one_line(tmp_path, monkeypatch, golden_lines):
+    """With the file, and the line where it failed; nothing is registered but where its flags are
+    wrong. The lines are in `outside.txt`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.py").write_text(HEAD + BODY)
 
+    def refuse(text_and_flags):
+        text, *flags = text_and_flags
+        (tmp_path / "mine.py").write_text(HEAD + text.replace("BODY", BODY))
+        line = complaint(ConfigError, parse_arguments, flags)
+        assert not LOADED or "flag" in line or len(flags) > 1 or "other.py" in line
+        forget()
+        return line.partition(" (choose from")[0].replace(f"{tmp_path}/", "")
 
-@pytest.mark.parametrize(
-    "item, message",
-    [
-        ("nowhere.py:A", "--models: nowhere.py: No such file or directory; give FILE.py:CLASS"),
-        ("mine.py", "expected a name or FILE.py:CLASS, found 'mine.py'"),
-        (":A", "expected a name or FILE.py:CLASS, found ':A'"),
-    ],
-)
-def test_what_names_no_file_is_one_line(item, message):
-    assert message in complaint(ConfigError, load_methods, item)
+    golden_lines("outside.txt", refuse)
 
 
 def test_all_may_stand_beside_methods_from_outside(file):
@@ -150,13 +123,6 @@ def test_all_may_stand_beside_methods_from_outside(file):
     assert "norm" in PROBES
     with pytest.raises(ConfigError, match="there is no 'all'"):
         parse_arguments([f"--models=all,lstm_solo,{file}:NORM"])
-
-
-def test_two_of_one_name_are_refused(file, write):
-    """They would share a checkpoint."""
-    other = write(file.read_text(), "other.py")
-    with pytest.raises(ConfigError, match=r"other.py:NORM: there is a method called 'norm' alread"):
-        load_methods(f"{file}:NORM,{other}:NORM")
 
 
 def test_options_are_flags(file):
@@ -170,36 +136,6 @@ def test_options_are_flags(file):
     assert len(entry.sha256) == 64
     assert parse_arguments([f"--models={file}:NORM"]).config.outside["norm"].options == {}
     assert parse_arguments([]).config.outside == {}
-
-
-@pytest.mark.parametrize(
-    "flag, message",
-    [
-        ("width=0", "--my-http-detector-width: expected at least 1 and at most 64, found 0"),
-        ("width=a", "argument --my-http-detector-width: invalid int value: 'a'"),
-        ("share=2", "--my-http-detector-share: expected at least 0 and at most 1, found 2.0"),
-        ("kind=max", "argument --my-http-detector-kind: invalid choice: 'max'"),
-        ("size=2", "unrecognized arguments: --my-http-detector-size=2"),
-    ],
-)
-def test_bad_options_are_refused(file, flag, message):
-    flags = [f"--models={file}:MyHTTPDetector", f"--my-http-detector-{flag}"]
-    assert complaint(ConfigError, parse_arguments, flags).startswith(message)
-
-
-@pytest.mark.parametrize(
-    "name, option, message",
-    [
-        ("lstm", "hidden", "would have the flag of another setting, --lstm-hidden"),
-        ("no_run", "lstm", "--no-run-lstm: two options would have this flag"),
-    ],
-)
-def test_a_flag_that_is_there_is_refused(write, name, option, message):
-    """That of another setting, or one that switches a detector off."""
-    body = BODY.replace("(self, hidden_size):", f"(self, hidden_size, {option}):")
-    more = f"Named.name = {name!r}; Named.options = (Option({option!r}, 1),)"
-    path = write(HEAD + body + more)
-    assert message in complaint(ConfigError, parse_arguments, [f"--models={path}:Named"])
 
 
 def test_help_shows_the_flags(file, capsys):
