@@ -185,9 +185,10 @@ def group_attributes(text: bytes, where: str) -> dict[str, Any]:
     try:
         group = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptError(
-            f"{where}: expected JSON, found a fault: {error}; restore it from a copy"
-        ) from error
+        fault = f"a fault: {error}; restore it from a copy"
+        if text.lstrip().startswith(b"<"):  # what servers answer whom they want to log in
+            fault = f"a web page, {text.strip()[:40]!r}; check the address, and who may read it"
+        raise CorruptError(f"{where}: expected JSON, found {fault}") from error
     attributes = group.get("attributes") if isinstance(group, dict) else None
     if not isinstance(attributes, dict) or group.get("node_type") != "group":
         raise FormatError(

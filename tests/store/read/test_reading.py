@@ -17,6 +17,7 @@ from store import (
     Column,
     CorruptError,
     NotFoundError,
+    Schema,
     SchemaError,
     StoreWriter,
     TraceDataset,

@@ -336,6 +336,7 @@ def test_offsets_that_lie_and_texts_that_are_none_are_refused(broken_path, rows)
         (lambda text: text.replace('"n_rows": 40', '"n_rows": 41'), CorruptError, "checksum"),
         (lambda text: text[: len(text) // 2], CorruptError, "expected JSON"),
         (lambda text: "[" * 100_000, CorruptError, "expected JSON"),
+        (lambda text: "\n<!doctype html>Log in", CorruptError, "page, b.<!doctype html>Log in.; "),
         (lambda text: "[]", FormatError, "expected a Zarr v3 group"),
         (lambda text: text.replace("trace_store", "other"), FormatError, "without 'trace_store'"),
     ],
