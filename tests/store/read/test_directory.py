@@ -14,11 +14,19 @@ from store.read import source as reading
 from store.read.directory import StoreDirectory
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("stores")
+    write_store(folder / "other.zarr", SCHEMA, rows[20:28])
+    write_store(folder / "s.zarr", SCHEMA, rows[:8])
+    return folder
+
+
 @pytest.fixture
-def path(tmp_path, rows):
+def path(stores, tmp_path):
     """A store of eight rows, beside `other.zarr` with eight others."""
-    write_store(tmp_path / "other.zarr", SCHEMA, rows[20:28])
-    return write_store(tmp_path / "s.zarr", SCHEMA, rows[:8])
+    shutil.copytree(stores, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "s.zarr"
 
 
 def exchange(path):

@@ -97,7 +97,6 @@ def test_it_grows_and_gets_columns(path, rows):
         for trace_id, row in NEW:
             writer.append(trace_id, row)
     grown = [*rows, *NEW]
-    assert_store(path, grown)
     assert_batch(early.read(slice(None)), values_of(rows))
     columns = {"label": Column("int16"), "score": Column("float32", axis="tokens", codec="zstd")}
     changed = [
