@@ -1,9 +1,8 @@
 """Clusters: what is asked of one, and a few parts on two workers of Ray and of Dask for real."""
 
-import socket
+import socketserver
 import sys
 import threading
-from contextlib import suppress
 from importlib.util import find_spec
 
 import numpy as np
@@ -22,23 +21,23 @@ SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2
 MOST_S = 120.0  # 9 on a quiet machine; Ray alone would ask for minutes
 
 
+class Http2(socketserver.StreamRequestHandler):
+    """Speaks HTTP/2, and says nothing more."""
+
+    def handle(self):
+        self.wfile.write(SETTINGS)
+        self.rfile.read()
+
+
 @pytest.fixture
 def http2():
-    """A server that speaks HTTP/2, and says nothing more."""
-    connections = []
-
-    def serve(listening):
-        with suppress(OSError):  # closed
-            while True:
-                connections.append(listening.accept()[0])
-                connections[-1].sendall(SETTINGS)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=serve, args=[listening], daemon=True).start()
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-        listening.shutdown(socket.SHUT_RDWR)
-    for connection in connections:
-        connection.close()
+    """The address of a server that does."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Http2) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Sixteen parts on four workers, one of which is killed every few seconds, on every engine."""
 
-import json
 import os
 import random
 import shutil
@@ -17,6 +16,7 @@ from damage import content
 from launching import MAP, ROOT, write_arrays
 from running import run_python
 
+from store.check.verify import verify_store
 from store.cli.main import main
 from store.launch.job import parts_folder
 
@@ -54,22 +54,9 @@ class Killer(threading.Thread):
 
 
 def tree(store):
-    """File -> its content; of the group's record what is no identity, nor a command."""
-    contents = content(store)
-    record = json.loads(contents.pop("zarr.json"))["attributes"]["trace_store"]
-    for key in ("crc32c", "uuid", "generation"):
-        record.pop(key)
-    contents["zarr.json"] = without_identity(record)
-    return contents
-
-
-def without_identity(value):
-    if isinstance(value, list):
-        return [without_identity(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    kept = value.keys() - {"uuid", "generation", "command", "manifest_crc32c"}
-    return {key: without_identity(value[key]) for key in sorted(kept)}
+    """File -> its content, but for the group's record, which has ids and commands."""
+    assert not verify_store(store).problems
+    return {name: data for name, data in content(store).items() if name != "zarr.json"}
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +85,12 @@ def run_launch(engine, source, out):
     try:
         done = run_python("-m", "store", "launch", *options, "--retries", "20", "--", *job)
         if engine == "slurm" and not done.returncode:
-            wait_for_jobs(Path(os.environ["FAKE_SLURM"]), 2)
+            while len(list(Path(os.environ["FAKE_SLURM"]).glob("*/ended"))) < 2:
+                time.sleep(0.5)
     finally:
         killer.is_over.set()
         killer.join()
     return done, killer.n_killed
-
-
-def wait_for_jobs(jobs, n):
-    while len(list(jobs.glob("*/ended"))) < n:
-        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("engine", ["processes", "ray", "dask", "slurm"])

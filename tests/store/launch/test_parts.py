@@ -129,20 +129,6 @@ def test_a_store_inside_a_part_is_refused(parts, capsys):
     assert f"{parts}/1.zarr is one; choose another" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["--partial", "x.zarr"], "--partial is for --parts"),
-        (["--parts", ".", "x.zarr"], "expected no STORE beside it"),
-        (["--parts", "nowhere"], "expected a folder with parts"),
-        (["--parts", "."], "expected whole parts, found none"),
-    ],
-)
-def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, arguments, found):
-    monkeypatch.chdir(tmp_path)
-    assert found in refused(capsys, "merge", "m.zarr", *arguments)
-
-
 def test_numbers_are_ranges():
     assert numbers_text([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
 

@@ -43,6 +43,20 @@ def launch(tmp_path, arrays):
     return run
 
 
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Have a script run in place of Python, which writes its calls down; return their file."""
+
+    def write(script):
+        calls, path = tmp_path / "calls", tmp_path / "python"
+        path.write_text(script.format(calls=calls, go=tmp_path / "go"))
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+        return calls
+
+    return write
+
+
 def wait_for(path):
     end_s = time.monotonic() + 20
     while not path.exists():
@@ -50,17 +64,10 @@ def wait_for(path):
         time.sleep(0.02)
 
 
-def test_parts_are_an_array_and_the_merge_is_behind_it(
-    launch, slurm, tmp_path, monkeypatch, capsys
-):
+def test_parts_are_an_array_and_the_merge_is_behind_it(launch, slurm, stub, tmp_path, capsys):
     """A part is tried again, but not one that is whole; nothing is submitted twice."""
-    calls = tmp_path / "calls"
-    stub = tmp_path / "python"
-    stub.write_text(STUB.format(calls=calls))
-    stub.chmod(0o755)
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "executable", str(stub))
-        assert launch("--retries", "1", "--workers", "2") == 0
+    calls = stub(STUB)
+    assert launch("--retries", "1", "--workers", "2") == 0
     said = "3 parts submitted as job 100, the merge behind them as job 101"
     assert said in capsys.readouterr().out
     wait_for(slurm / "101" / "ended")
@@ -82,44 +89,52 @@ def test_parts_are_an_array_and_the_merge_is_behind_it(
 
 
 def test_an_answer_of_sbatch_that_was_lost_submits_nothing_twice(
-    launch, slurm, tmp_path, monkeypatch, capsys
+    launch, slurm, stub, tmp_path, capsys
 ):
     """Nor a launch that was killed before it: the queue knows, and only the merge is missing."""
-    stub = tmp_path / "python"
-    stub.write_text(WAITING_STUB.format(calls=tmp_path / "calls", go=tmp_path / "go"))
-    stub.chmod(0o755)
+    calls = stub(WAITING_STUB)
     sbatch = tmp_path / "bin" / "sbatch"
     works = sbatch.read_text()
-    is_lost = "for last; do :; done; case $last in *{}*) echo timed out >&2; exit 1;; esac\n"
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "executable", str(stub))
-        sbatch.write_text(works + is_lost.format("parts.sbatch"))  # it is in the queue all the same
-        assert launch() == 2
-        assert "found 1: timed out\n" in capsys.readouterr().err
-        sbatch.write_text(works)
-        assert launch() == 0
-        assert capsys.readouterr().out == (
-            "0 of 3 parts are whole; in the queue: job 100 (parts); the merge was submitted behind "
-            "them as job 101\n"
-        )
-        assert launch() == 0
-        assert "job 100 (parts), job 101 (the merge); nothing was" in capsys.readouterr().out
+    is_lost = (
+        "for last; do :; done; case $last in *parts.sbatch*) echo timed out >&2; exit 1;; esac"
+    )
+    sbatch.write_text(works + is_lost)  # it is in the queue all the same
+    assert launch() == 2
+    assert "found 1: timed out\n" in capsys.readouterr().err
+    sbatch.write_text(works)
+    assert launch() == 0
+    assert capsys.readouterr().out == (
+        "0 of 3 parts are whole; in the queue: job 100 (parts); the merge was submitted behind "
+        "them as job 101\n"
+    )
+    assert launch() == 0
+    assert "job 100 (parts), job 101 (the merge); nothing was" in capsys.readouterr().out
     assert json.loads((slurm / "101" / "options").read_text())["dependency"] == "afterany:100"
     (tmp_path / "go").touch()
     wait_for(slurm / "101" / "ended")
     assert len(list(slurm.iterdir())) == 2
-    made = (tmp_path / "calls").read_text().splitlines()  # of 1 attempt
+    made = calls.read_text().splitlines()  # of 1 attempt
     assert [line.split()[3] for line in made] == ["import"] * 3 + ["merge"]
 
 
-def test_a_merge_that_is_not_submitted_is_missed(launch, slurm, tmp_path, capsys):
-    """The line says which job the parts are, and that the same command goes on."""
+@pytest.mark.parametrize(
+    "script, found",
+    [
+        ("parts.sbatch", "sbatch: expected exit status 0, found 1: full"),
+        (
+            "merge.sbatch",
+            "found 1: full; the parts are in the queue as job 100; the same command goes",
+        ),
+    ],
+)
+def test_what_sbatch_says_is_shown(launch, slurm, tmp_path, capsys, script, found):
+    """In one line; without the merge it says which job the parts are."""
     sbatch = tmp_path / "bin" / "sbatch"
-    refuses = "#!/bin/sh\ncase $* in *merge.sbatch*) echo full >&2; exit 1;; esac\n"
+    refuses = f"#!/bin/sh\ncase $* in *{script}*) echo full >&2; exit 1;; esac\n"
     sbatch.write_text(refuses + sbatch.read_text())
     assert launch() == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "found 1: full; the parts are in the queue as job 100; the same command goes" in line
+    assert found in line
 
 
 def test_the_scripts_are_printed(launch, capsys):
@@ -134,24 +149,3 @@ def test_the_scripts_are_printed(launch, capsys):
         assert printed.count(f"#SBATCH {line}\n") == 2
     assert '--part "$SLURM_ARRAY_TASK_ID/3" "$part" ' in printed
     subprocess.run(["bash", "-n"], input=printed, text=True, check=True)
-
-
-def test_without_slurm_it_says_so(launch, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert launch() == 2
-    assert "squeue: expected SLURM's command, found none; run this where" in capsys.readouterr().err
-
-
-def test_a_name_for_the_jobs_is_refused(launch, capsys):
-    """Another launch would not find them."""
-    assert launch("--print", "--sbatch=-Jmine") == 2
-    assert "the launch finds its jobs by their names; drop '-Jmine'" in capsys.readouterr().err
-
-
-def test_what_sbatch_says_is_shown(launch, slurm, tmp_path, capsys):
-    """In one line."""
-    sbatch = tmp_path / "bin" / "sbatch"
-    sbatch.write_text("#!/bin/sh\necho error: Invalid partition >&2\nexit 1\n")
-    assert launch() == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("sbatch: expected exit status 0, found 1: error: Invalid partition")
