@@ -1,58 +1,30 @@
-"""An object store for tests: moto's server in a process of its own, and a proxy that has faults."""
+"""Objects for tests: buckets of a server that has faults."""
 
 import contextlib
-import subprocess
 import sys
-from importlib.util import find_spec
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fault_proxy import FaultProxy
-
-SERVER = """
-import logging, sys
-from moto.server import ThreadedMotoServer
-logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
-_numbers = count()
-
-
-@pytest.fixture(scope="session")
-def server():
-    """The address of a server that keeps objects in memory, and conditions of writes."""
-    for package, extra in (("obstore", "remote"), ("moto", "test-remote")):
-        if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: pip install '.[{extra}]'")
-    command = [sys.executable, "-W", "ignore", "-c", SERVER]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, **pipes) as process:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        process.kill()
+from object_server import ObjectServer
 
 
 class Bucket:
-    """A bucket of its own, behind the proxy.
+    """A bucket of its own.
 
     Attributes
     ----------
-    proxy
+    server
         Whose `faults` a test sets.
     """
 
-    def __init__(self, server: str, proxy: FaultProxy) -> None:
-        self.name = f"bucket{next(_numbers)}"
-        self.server = server
-        self.proxy = proxy
-        status, _, _ = proxy.pass_on("PUT", f"/{self.name}", {}, b"")
-        assert status == 200
+    name = "bucket"
+
+    def __init__(self) -> None:
+        self.server = ObjectServer(self.name)
 
     def url(self, path: str = "traces.zarr") -> str:
         return f"s3://{self.name}/{path}"
@@ -64,14 +36,25 @@ class Bucket:
         from store.remote.objects.obstore_client import Client
         from store.remote.objects.retry import RetryPolicy
 
-        options = {"endpoint": self.proxy.url} | options
+        options = {"endpoint": self.server.url} | options
         client = Client(parse_url(self.url(path)), options, attempt_s, stall_s)
         return Objects(client, RetryPolicy(limit_s, attempt_s))
 
+    @contextlib.contextmanager
+    def faulty(self, faults: Callable[[str, str], str | None] | str, part: str = ""):
+        """Meanwhile requests have these faults; or one, if their path has such a part."""
+        if isinstance(faults, str):
+            self.server.faults = lambda _, path: (part in path and faults) or None
+        else:
+            self.server.faults = faults
+        yield
+        self.server.faults = lambda *_: None
+
 
 @pytest.fixture
-def buckets(server, monkeypatch):
+def buckets(monkeypatch):
     """Makes empty buckets, with credentials in the environment."""
+    pytest.importorskip("obstore", reason="pip install '.[remote]'")
     for name in ("AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASECRET")
@@ -80,9 +63,9 @@ def buckets(server, monkeypatch):
     with contextlib.ExitStack() as made:
 
         def make():
-            proxy = FaultProxy(server)
-            made.callback(proxy.close)
-            return Bucket(server, proxy)
+            bucket = Bucket()
+            made.callback(bucket.server.close)
+            return bucket
 
         yield make
 

@@ -3,6 +3,7 @@
 import http.server
 import threading
 from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -23,6 +24,12 @@ class Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request, client_address) -> None:
         """Clients that leave are no error."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -46,16 +53,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def answer_part(self, data: bytes, headers: Mapping[str, str] = {}) -> None:
+    def part_of(self, data: bytes, headers: Mapping[str, str] = {}) -> Answer:
         """The part of an object that is asked for, or all of it."""
         if "Range" not in self.headers:
-            self.answer(200, data, headers)
-            return
+            return Answer(200, data, headers)
         first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
         start = int(first) if first else max(0, len(data) - int(last))
         stop = min(int(last) + 1, len(data)) if first and last else len(data)
         if start >= len(data):
-            self.answer(416)
-            return
+            return Answer(416)
         span = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
-        self.answer(206, data[start:stop], {**headers, **span})
+        return Answer(206, data[start:stop], {**headers, **span})

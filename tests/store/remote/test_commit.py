@@ -30,7 +30,7 @@ def test_of_many_committers_one_wins_each_round(bucket, n_committers, n_rounds):
             is_lost = method == "PUT" and dice.random() < 0.33
         return "lost" if is_lost else None
 
-    bucket.proxy.faults = faults
+    bucket.server.faults = faults
     each = [bucket.open(limit_s=20.0, attempt_s=4.0) for _ in range(n_committers)]
 
     def run(n, base, number):
@@ -74,9 +74,9 @@ def test_a_commit_that_arrives_damaged_is_written_again(bucket):
     base = None
     for generation in range(2):
         flips = iter(["flip-unseen", "flip-unseen", "flip"])
-        bucket.proxy.faults = lambda method, _, flips=flips: method == "PUT" and next(flips, None)
+        bucket.server.faults = lambda method, _, flips=flips: method == "PUT" and next(flips, None)
         commit(objects, replace(EMPTY, generation=generation), base, RECORD)
-        bucket.proxy.faults = lambda *_: None
+        bucket.server.faults = lambda *_: None
         base = read_remote(objects)
         assert base.manifest.generation == generation
 
@@ -84,7 +84,7 @@ def test_a_commit_that_arrives_damaged_is_written_again(bucket):
 def test_a_commit_without_any_answer_says_that_it_may_be_done(bucket):
     """And the same command finds out."""
     objects = bucket.open(limit_s=1.2, attempt_s=0.3)
-    bucket.proxy.faults = lambda *_: "lost"
+    bucket.server.faults = lambda *_: "lost"
     with pytest.raises(UnreachableError) as caught:
         commit(objects, EMPTY, None, RECORD)
     assert "the same command finds out" in caught.value.__notes__[0]

@@ -28,14 +28,14 @@ def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
     dice = random.Random(0)  # noqa: S311
     most = 20 if command == "push" else 12
     for number in range(8):
-        bucket.proxy.seen.clear()
+        bucket.server.seen.clear()
         passing = iter(range(dice.randrange(most)))
-        bucket.proxy.slow_s = 30.0
-        bucket.proxy.faults = lambda *_, n=passing: "slow" if next(n, None) is None else None
+        bucket.server.slow_s = 30.0
+        bucket.server.faults = lambda *_, n=passing: "slow" if next(n, None) is None else None
         process = subprocess.Popen(
             arguments, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed_ctrl_c
         )
-        while process.poll() is None and not any(fault for _, _, fault in bucket.proxy.seen):
+        while process.poll() is None and not any(fault for _, _, fault in bucket.server.seen):
             time.sleep(0.01)
         is_asked = number % 2
         process.send_signal(signal.SIGINT if is_asked else signal.SIGKILL)
@@ -45,7 +45,7 @@ def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
         assert process.returncode == (130 if is_asked else -signal.SIGKILL), text
         assert "stopped" in text or not is_asked
     assert number > 1
-    bucket.proxy.faults = lambda *_: None
+    bucket.server.faults = lambda *_: None
     push(path, objects)
     pull(objects, copy)
     assert_rows(copy, 7)
@@ -59,4 +59,4 @@ def heed_ctrl_c():
 def environment_of(bucket):
     """With the server's address, and all that can be imported here."""
     path = os.pathsep.join(sys.path)
-    return os.environ | {"PYTHONPATH": path, "AWS_ENDPOINT_URL": bucket.proxy.url}
+    return os.environ | {"PYTHONPATH": path, "AWS_ENDPOINT_URL": bucket.server.url}

@@ -1,14 +1,15 @@
 """Objects: whole answers, or named errors within the stated time."""
 
-import os
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from damage import in_child
+from small import complaint
 
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
 from store.cli.main import main
-from store.remote.objects.address import parse_url
 from store.remote.objects.faults import ConflictError, TransientFault, fault_of
 from store.remote.objects.retry import RetryPolicy
 
@@ -53,7 +54,7 @@ def test_a_condition_that_does_not_hold_is_a_conflict(objects):
 def test_a_fault_that_passes_is_not_seen(bucket, objects, fault):
     """Another attempt has it right."""
     faults = [fault, fault, None]
-    bucket.proxy.faults = lambda *_: faults.pop(0) if faults else None
+    bucket.server.faults = lambda *_: faults.pop(0) if faults else None
     assert bytes(objects.get_range("data", 3, 5000)) == DATA[3:5000]
     assert not faults
 
@@ -65,7 +66,7 @@ def test_a_fault_that_passes_is_not_seen(bucket, objects, fault):
 def test_a_fault_that_stays_is_an_error_in_the_stated_time(bucket, objects, fault, cause):
     """Which says where, how long, and why."""
     hasty = bucket.open(limit_s=1.0, attempt_s=0.3, stall_s=0.2)
-    bucket.proxy.faults = lambda *_: fault
+    bucket.server.faults = lambda *_: fault
     start = time.monotonic()
     with pytest.raises(UnreachableError, match=f"/data: expected an answer within 1 s.*{cause}"):
         hasty.get("data")
@@ -92,36 +93,12 @@ def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
     from store.remote.objects.objects import open_objects
 
     with pytest.raises(NotFoundError, match="expected a bucket, found none"):
-        open_objects("s3://no-such-bucket/x", endpoint=bucket.server)
+        open_objects("s3://no-such-bucket/x", endpoint=bucket.server.url)
     for endpoint in ("http://127.0.0.1:9", "http://no-such-host.invalid"):
         start = time.monotonic()
         with pytest.raises(UnreachableError):
             open_objects(bucket.url(), endpoint=endpoint, usual_s=4.1)
         assert time.monotonic() - start < 10
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "traces.zarr",
-        "ftp://host/bucket",
-        "http://host:port/x",
-        "https://host:99999/x",
-        "s3://",
-        "s3://bucket/../x",
-        "s3://bucket/a//b",
-        "s3://bucket/a%2Fb",
-        "https://host/x ",
-        "https://host/ x/y",
-        "s3://KEY:SECRET@bucket/x",
-        "az://container/x?sig=SECRET",
-    ],
-)
-def test_an_address_that_is_none_of_a_store_is_refused(url):
-    """And what may be a secret is not shown."""
-    with pytest.raises(SchemaError, match="expected s3://, gs:// or az://BUCKET/PATH") as caught:
-        parse_url(url)
-    assert "SECRET" not in str(caught.value)
 
 
 def test_a_setting_that_the_client_does_not_know_is_refused(bucket):
@@ -130,17 +107,10 @@ def test_a_setting_that_the_client_does_not_know_is_refused(bucket):
         bucket.open(colour="red")
 
 
-def test_a_forked_child_refuses_at_once(bucket, objects):
+def test_a_forked_child_refuses_at_once(objects):
     """Where the client would wait for ever."""
-    child = os.fork()
-    if not child:
-        try:
-            objects.get("data")
-        except StoreError as error:
-            os._exit(0 if "forked" in str(error) else 1)
-        finally:
-            os._exit(2)
-    assert os.waitpid(child, 0)[1] == 0
+
+    assert "forked" in in_child(lambda: complaint(StoreError, objects.get, "data"))
 
 
 def test_without_obstore_the_message_says_what_to_install(monkeypatch, capsys):
@@ -159,7 +129,6 @@ def test_pauses_grow_and_none_ends_after_the_limit():
         now[0] += seconds
 
     def attempt():
-
         now[0] += 1.0
         raise TransientFault("a fault")
 
@@ -178,11 +147,10 @@ def test_a_client_that_panics_is_an_error(objects, monkeypatch):
     class PanicException(BaseException):
         pass
 
-    class Panics:
-        def head(self, *_):
-            raise PanicException("SECRET")
+    def panic(*_):
+        raise PanicException("SECRET")
 
-    monkeypatch.setattr(objects.client, "_obs", Panics())
+    monkeypatch.setattr(objects.client, "_obs", SimpleNamespace(head=panic))
     with pytest.raises(StoreError, match="check endpoint and credentials") as caught:
         objects.head("data")
     assert "SECRET" not in f"{caught.value!r} {caught.value.__cause__!r}"

@@ -1,15 +1,18 @@
-"""GCS and Azure, by servers that have their conditions: all that is done with S3 is done there."""
+"""S3, GCS and Azure, by servers that have their conditions."""
 
 import json
 import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from itertools import count
 from typing import NamedTuple
+from urllib.request import Request, urlopen
 
 import azurite
 import pytest
 from damage import ROWS
-from gcs_server import GcsServer
+from object_server import ObjectServer
 from oracle import assert_batch
 from pushing import assert_rows, grow, write
 
@@ -19,6 +22,15 @@ from store.cli.main import main
 from store.remote.objects.address import SETTINGS
 from store.remote.objects.objects import open_objects
 
+MOTO = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+SIGNATURE = {"Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request"}
 _numbers = count()
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
 
@@ -50,8 +62,7 @@ def azure(azure_url, monkeypatch):
 
 @pytest.fixture
 def gcs(tmp_path):
-    server = GcsServer()
-    server.make_bucket("bucket")
+    server = ObjectServer("bucket")
     account = {"gcs_base_url": server.url, "disable_oauth": True}
     account |= {"client_email": "", "private_key": "", "private_key_id": ""}
     file = tmp_path / "account.json"
@@ -60,7 +71,21 @@ def gcs(tmp_path):
     server.close()
 
 
-@pytest.fixture(params=["gcs", "azure"])
+@pytest.fixture
+def s3(monkeypatch):
+    pytest.importorskip("moto", reason="pip install '.[test-remote]'")
+    command = [sys.executable, "-W", "ignore", "-c", MOTO]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        urlopen(Request(f"{url}/bucket", method="PUT", headers=SIGNATURE)).close()  # noqa: S310
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+            monkeypatch.setenv(name, "us-east-1")
+        yield Cloud("s3://bucket/traces.zarr", url, {"AWS_ENDPOINT_URL": url})
+        process.kill()
+
+
+@pytest.fixture(params=["s3", "gcs", "azure"])
 def cloud(request, monkeypatch):
     for name in filter(SETTINGS.fullmatch, list(os.environ)):
         monkeypatch.delenv(name)

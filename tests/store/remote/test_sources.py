@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from gcs_server import GcsServer
+from object_server import ObjectServer
 from oracle import SCHEMA, assert_batch, write_store
 from pushing import pull, push
+from small import complaint
 
 from store import SchemaError, StoreError, TraceStore, UnreachableError
 from store.cli.main import main
@@ -28,8 +29,9 @@ def trusted(monkeypatch):
 
 
 @pytest.fixture
-def open_at(server, tmp_path, monkeypatch):
+def open_at(tmp_path, monkeypatch):
     """Opens what the environment names, with one cache directory for all."""
+    pytest.importorskip("obstore", reason="pip install '.[remote]'")
 
     def open_at(url, **environment):
         for name, value in environment.items():
@@ -50,8 +52,7 @@ def test_two_servers_with_the_same_url_are_two_sources(open_at, rows, tmp_path):
     """Also while the process that fetches from the first lives, and where nobody listens."""
     open_stores = []
     for first in (0, 4):
-        gcs = GcsServer()
-        gcs.make_bucket("bucket")
+        gcs = ObjectServer("bucket")
         local = write_store(tmp_path / f"{first}.zarr", SCHEMA, rows[first : first + 4])
         push(local, open_objects(GS_URL, endpoint=gcs.url))
         open_stores.append(open_at(GS_URL, GOOGLE_BASE_URL=gcs.url))
@@ -64,8 +65,8 @@ def test_two_servers_with_the_same_url_are_two_sources(open_at, rows, tmp_path):
 @pytest.mark.parametrize("token", ["", "TOKEN"])
 def test_who_may_not_read_gets_nothing_of_the_mirror(bucket, open_at, pushed, token):
     """Of one who may, and whose process fetches: with long-lived keys, and with passing ones."""
-    bucket.proxy.key = "AKIASECRET"
-    at = {"AWS_ENDPOINT_URL": bucket.proxy.url, "AWS_SESSION_TOKEN": token}
+    bucket.server.key = "AKIASECRET"
+    at = {"AWS_ENDPOINT_URL": bucket.server.url, "AWS_SESSION_TOKEN": token}
     store = open_at(bucket.url(), **at)
     store.read(range(4))
     with pytest.raises(StoreError, match="expected permission"):
@@ -76,8 +77,8 @@ def test_who_may_not_read_gets_nothing_of_the_mirror(bucket, open_at, pushed, to
 def test_keys_that_are_renewed_keep_the_mirror(bucket, open_at, pushed):
     """Whoever has read goes on with the newer ones."""
     tokens = {"AWS_SESSION_TOKEN": "1"}, {"AWS_SESSION_TOKEN": "2"}
-    old = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url, **tokens[0])
-    bucket.proxy.key = "AKIANEW"
+    old = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.server.url, **tokens[0])
+    bucket.server.key = "AKIANEW"
     new = open_at(bucket.url(), AWS_ACCESS_KEY_ID="AKIANEW", **tokens[1])
     assert new.path == old.path
     for store in (old, new):
@@ -86,7 +87,7 @@ def test_keys_that_are_renewed_keep_the_mirror(bucket, open_at, pushed):
 
 def test_a_reader_sends_its_own_settings_not_those_of_a_pickle(bucket, open_at, pushed, tmp_path):
     """Nothing of a secret is written, neither into the cache directory nor by pickle."""
-    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url)
+    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.server.url)
     store.read(range(4))
     text = pickle.dumps(store)
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
@@ -114,15 +115,11 @@ def test_a_name_differs_with_what_the_server_is_told(monkeypatch, tmp_path):
 
 
 def test_how_long_readers_wait_is_a_setting(bucket, monkeypatch):
-    """A bad one is named; it comes before what is usual for a command."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+    """It comes before what is usual for a command."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.server.url)
     assert open_objects(bucket.url()).policy.limit_s == 600
     monkeypatch.setenv("TRACE_STORE_TIMEOUT", "33")
     assert open_objects(bucket.url(), usual_s=9).policy.limit_s == 33
-    for bad in ("0", "inf", "nan", "1h"):
-        monkeypatch.setenv("TRACE_STORE_TIMEOUT", bad)
-        with pytest.raises(SchemaError, match="TRACE_STORE_TIMEOUT: expected seconds"):
-            open_objects(bucket.url())
 
 
 @pytest.mark.parametrize(
@@ -206,19 +203,20 @@ def test_profiles_of_aws_are_read(profiles, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, found", [("nobody", "none of the name 'nobody'"), ("single", "export-credentials")]
+    "name, credentials, found",
+    [
+        ("nobody", "", "none of the name 'nobody'"),
+        ("single", "", "export-credentials"),
+        ("default", "hidden\n", "credentials: expected profiles"),
+    ],
 )
-def test_a_profile_without_keys_is_named(profiles, monkeypatch, name, found):
+def test_what_is_wrong_with_a_profile_is_named(profiles, monkeypatch, name, credentials, found):
+    """And nothing of it is shown."""
+    (profiles / "credentials").write_text(credentials)
     monkeypatch.setenv("AWS_PROFILE", name)
-    with pytest.raises(SchemaError, match=found):
-        source_settings(S3_URL)
-
-
-def test_a_damaged_profile_is_named_and_shows_nothing(profiles):
-    (profiles / "credentials").write_text("hidden\n")
-    with pytest.raises(SchemaError, match="credentials: expected profiles") as caught:
-        source_settings(S3_URL)
-    assert "hidden" not in str(caught.value)
+    text = complaint(SchemaError, source_settings, S3_URL)
+    assert found in text
+    assert "hidden" not in text
 
 
 def test_who_has_no_credentials_is_told_of_public_buckets(bucket, profiles, monkeypatch):
@@ -227,7 +225,7 @@ def test_who_has_no_credentials_is_told_of_public_buckets(bucket, profiles, monk
         path.unlink()
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(StoreError, match="found none in the environment"):
-        open_objects(bucket.url(), endpoint=bucket.proxy.url)
+        open_objects(bucket.url(), endpoint=bucket.server.url)
 
 
 def test_a_public_bucket_is_read_without_credentials(
@@ -236,12 +234,12 @@ def test_a_public_bucket_is_read_without_credentials(
     """No request has a signature: not those of the client, nor the plain ones for chunks."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    bucket.proxy.refuses_signed = True
-    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url, AWS_SKIP_SIGNATURE="true")
+    bucket.server.refuses_signed = True
+    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.server.url, AWS_SKIP_SIGNATURE="true")
     assert_batch(store.read(range(4)), pushed)
     path = tmp_path / "copy.zarr"
     monkeypatch.delenv("AWS_SKIP_SIGNATURE")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.server.url)
     for name in UNSIGNED.values():  # which the command sets
         monkeypatch.setenv(name, "")
     assert main(["pull", bucket.url(), str(path), "--anonymous"]) == 0
@@ -250,8 +248,8 @@ def test_a_public_bucket_is_read_without_credentials(
 
 def test_a_bucket_whose_objects_are_elsewhere_is_read(bucket, open_at, pushed, tmp_path):
     """Every read is sent on to a server that knows neither conditions nor signatures."""
-    bucket.proxy.faults = lambda method, path: "moved"
-    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url)
+    bucket.server.faults = lambda method, path: "moved"
+    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.server.url)
     assert_batch(store.read(range(4)), pushed)
     pull(bucket.open(), tmp_path / "copy.zarr")
     copy = TraceStore.open(tmp_path / "copy.zarr")

@@ -75,7 +75,7 @@ class _Handler(Handler):
             headers["Content-Length"] = ""
             self.close_connection = True
         if self.server.has_ranges:
-            self.answer_part(data, headers)
+            self.answer(*self.part_of(data, headers))
         else:
             self.answer(200, data, headers)
 
