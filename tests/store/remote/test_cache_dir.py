@@ -38,10 +38,16 @@ def open_refused(cache_dir, words):
     assert "choose another" in str(caught.value)
 
 
-def test_it_is_made_for_one_user(tmp_path, cache_dir):
+@pytest.fixture
+def empty(tmp_path):
+    """A directory that was there before."""
+    made = tmp_path / "empty"
+    made.mkdir(0o755)
+    return made
+
+
+def test_it_is_made_for_one_user(empty, cache_dir):
     """An empty directory that was there as well."""
-    empty = tmp_path / "empty"
-    empty.mkdir(0o755)
     prepare_dir(empty)
     for folder in (empty, cache_dir):
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -49,10 +55,12 @@ def test_it_is_made_for_one_user(tmp_path, cache_dir):
 
 
 @as_root
-def test_one_of_another_user_is_refused(cache_dir):
-    """Whatever is in it."""
-    os.chown(cache_dir, OTHER, -1)
-    open_refused(cache_dir, f"found one of user {OTHER}")
+def test_one_of_another_user_is_refused(empty, cache_dir):
+    """Whatever is in it; and is theirs as before."""
+    for folder in (cache_dir, empty):
+        os.chown(folder, OTHER, -1)
+        open_refused(folder, f"found one of user {OTHER}")
+    assert empty.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o755])
@@ -60,16 +68,6 @@ def test_one_that_others_may_use_is_refused(cache_dir, mode):
     """The cure is named."""
     cache_dir.chmod(mode)
     open_refused(cache_dir, f"mode {mode:o}.*chmod 700")
-
-
-@as_root
-def test_an_empty_one_of_another_user_is_refused(tmp_path):
-    """And is theirs as before."""
-    empty = tmp_path / "empty"
-    empty.mkdir(0o755)
-    os.chown(empty, OTHER, -1)
-    open_refused(empty, f"found one of user {OTHER}")
-    assert empty.stat().st_mode & 0o777 == 0o755
 
 
 @as_root

@@ -37,9 +37,9 @@ def local(tmp_path_factory):
 @pytest.fixture
 def url(local):
     """The same at an address, of a server that answers as fast as training asks."""
-    with WebServer(local.parent) as server:
-        yield f"{server.url}/files/{local.name}"
-        server.shutdown()
+    server = WebServer(local.parent)
+    yield f"{server.url}/files/{local.name}"
+    server.close()
 
 
 def start(store, out, cache_dir):

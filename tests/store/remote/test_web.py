@@ -175,15 +175,6 @@ def test_a_file_that_was_cut_before_is_named_with_its_size(web, tmp_path):
         TraceStore.open(f"{web.url}/files/t.zarr").read([0], ["tokens"])
 
 
-def test_another_store_at_the_address_is_named(web, rows, tmp_path):
-    """Where the first one is open; both are of the same length."""
-    store = TraceStore.open(f"{web.url}/files/t.zarr")
-    shutil.rmtree(tmp_path / "site" / "t.zarr")
-    write_store(tmp_path / "site" / "t.zarr", SCHEMA, rows[8:16])
-    with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
-        store.read(range(8))
-
-
 @pytest.mark.parametrize("n_read", [0, 1])
 def test_no_value_comes_of_another_store_at_the_address(web, tmp_path, n_read):
     """Of whole chunks only `_checksums` say what their bytes are; the other store has its own."""
