@@ -61,7 +61,7 @@ def test_parts_on_two_workers(engine, tmp_path):
         pytest.skip(f"the extra is not installed: pip install '.[{engine}]'")
     files = write_arrays(tmp_path / "files")
     out = tmp_path / "o.zarr"
-    options = ["--engine", engine, "--parts", str(N_FILES), "--workers", "2"]
+    options = ["--engine", engine, "--parts", "2", "--workers", "2"]
     job = ["import", str(out), str(files), "--map", MAP]
     done = run_python("-m", "store", "launch", *options, "--", *job)
     assert done.returncode == 0, done.stderr + done.stdout
