@@ -9,13 +9,12 @@ import pytest
 from building import build_model
 from character_tokenizer import build_tokenizer
 from judges import build_comparing_model, build_judge_model, build_judge_tokenizer
-from small import refused
+from small import make_store, refused, store_columns
 from tokenizers import processors
 
-from store import Column, Schema, SchemaError, StoreWriter, TraceStore
+from store import SchemaError, TraceStore
 from store.cli.main import main
 from store.labels.grading import Case, Grader
-from store.labels.rule import AS_GIVEN
 from store.sources.huggingface.judge import HuggingFaceJudge, read_template
 
 CASES = [
@@ -196,22 +195,35 @@ def test_a_judge_is_not_believed_against_an_exact_match(tokenizer):
 # The command label
 
 
-@pytest.fixture
-def answered(tmp_path, monkeypatch):
-    """A store of answers without labels, and models that judge, in an own folder."""
-    monkeypatch.chdir(tmp_path)
-    texts = dict.fromkeys(["question_id", "question", "answer", "references"], Column("utf8"))
-    with StoreWriter.create("s.zarr", Schema(texts), {"model": "m"}) as writer:
-        for i in range(12):
-            answer = "It is Paris." if i % 3 else ["Paris", "London", "not Paris", "Rome"][i // 3]
-            references = [] if i == 11 else ["Paris"]
-            row = {"question_id": f"q{i}", "question": "Capital?", "answer": answer}
-            writer.append(f"t{i}", {**row, "references": json.dumps(references)})
+@pytest.fixture(scope="module")
+def judges(tmp_path_factory):
+    """Folders of models that judge, and of one that is asked."""
+    folder = tmp_path_factory.mktemp("judges")
     tokenizer = build_judge_tokenizer()
-    for name, says in (("yes", {"yes": 0.9}), ("no", {"no": 0.9}), ("nonsense", {"q": 0.9})):
-        build_judge_model(tokenizer, says).save_pretrained(name)
-        tokenizer.save_pretrained(name)
-    return Path("s.zarr")
+    says = {"yes": {"yes": 0.9}, "no": {"no": 0.9}, "nonsense": {"q": 0.9}, "asked": None}
+    for name, probabilities in says.items():
+        build_judge_model(tokenizer, probabilities).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture
+def answered(tmp_path, judges, monkeypatch):
+    """A store of answers without labels, beside the models."""
+    monkeypatch.chdir(tmp_path)
+    for folder in judges.iterdir():
+        Path(folder.name).symlink_to(folder)
+    rows = {}
+    for i in range(12):
+        answer = "It is Paris." if i % 3 else ["Paris", "London", "not Paris", "Rome"][i // 3]
+        references = json.dumps([] if i == 11 else ["Paris"])
+        row = {"question_id": f"q{i}", "question": "Capital?", "answer": answer}
+        rows[f"t{i}"] = {**row, "references": references}
+    return make_store("s.zarr", dict.fromkeys(rows["t0"], "utf8"), rows, {"model": "m"}).path
+
+
+def labels(name="label"):
+    return np.asarray(TraceStore.open("s.zarr").column(name)).tolist()
 
 
 def label(*arguments):
@@ -228,60 +240,40 @@ def test_rules_after_the_fact(answered, capsys):
     assert label(*arguments) == 0
     out = capsys.readouterr().out
     assert planned.split("dry run")[0] in out
-    store = TraceStore.open(answered)
     contains, judge = ([0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, -1], [-1] + 10 * [1] + [-1])
-    assert np.asarray(store.column("label_contains")).tolist() == contains
-    assert np.asarray(store.column("label")).tolist() == contains
-    assert np.asarray(store.column("label_judge")).tolist() == judge
+    assert (labels("label_contains"), labels("label_judge")) == (contains, judge)
+    assert labels() == contains
     lines = [line.split() for line in out.splitlines()]
     assert ["contains", "3", "8", "1"] in lines
     assert ["judge", "10", "0", "2", "30.0%", "of", "10"] in lines
     assert "  judge: 10 wrong, 1 no references, 1 wrong, but an exact match" in out
     assert "1 trace is without references and keeps its label" in out
-    judge = store.provenance["label_rules"]["judge"]
+    provenance = TraceStore.open(answered).provenance
+    judge = provenance["label_rules"]["judge"]
     assert judge["model"] == "./no"
     assert judge["verdicts"] == {"wrong": 10, "no references": 1, "wrong, but an exact match": 1}
-    assert "first statement" in store.provenance["label_rule"]
+    assert "first statement" in provenance["label_rule"]
     assert label(*arguments) == 0
     assert "nothing changes" in capsys.readouterr().out
     assert label("--undo") == 0
-    store = TraceStore.open(answered)
-    assert set(np.asarray(store.column("label")).tolist()) == {-1}
-    assert np.asarray(store.column("label_contains")).tolist() == contains
-    assert "label_rule" not in store.provenance
+    assert set(labels()) == {-1}
+    assert labels("label_contains") == contains
+    assert "label_rule" not in TraceStore.open(answered).provenance
 
 
-def test_a_rule_alone_adds_no_column_of_its_own(answered):
-    assert label("--labels", "contains") == 0
+def test_given_labels_stay_where_there_are_no_references(answered, capsys):
+    """Unless all are to be replaced. A rule alone adds no column of its own."""
+    Path("given.csv").write_text("trace_id,label\nt11,1\nt0,1\n")
+    assert label("--scores", "given.csv") == 0
+    assert label("--labels", "exact") == 0
+    assert (labels()[0], labels()[11]) == (0, 1)
+    assert label("--labels", "exact", "--replace-all") == 0
+    assert "1 trace is without references: its label is removed" in capsys.readouterr().out
+    assert labels()[11] == -1
     store = TraceStore.open(answered)
     assert [name for name in store.schema.columns if name.startswith("label")] == ["label"]
     assert store.provenance["label_normalization"]
     assert "label_rules" not in store.provenance
-
-
-def test_given_labels_stay_where_there_are_no_references(answered, capsys):
-    """Unless all are to be replaced."""
-    Path("given.csv").write_text("trace_id,label\nt11,1\nt0,1\n")
-    assert label("--scores", "given.csv") == 0
-    assert label("--labels", "exact") == 0
-    assert np.asarray(TraceStore.open(answered).column("label"))[[0, 11]].tolist() == [0, 1]
-    assert label("--labels", "exact", "--replace-all") == 0
-    assert "1 trace is without references: its label is removed" in capsys.readouterr().out
-    assert np.asarray(TraceStore.open(answered).column("label"))[11] == -1
-
-
-def test_labels_that_came_with_the_answers_are_not_replaced_by_accident(answered, capsys):
-    """A rule takes their place only where that is asked for."""
-    with StoreWriter.open(answered) as writer:
-        rule = {"label_rule": f"{AS_GIVEN}, else: exact"}
-        writer.set_columns({"label": Column("int8")}, [{"label": 1}] * 12, provenance=rule)
-    assert label("--labels", "contains") == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "its labels came with the answers" in err
-    assert set(np.asarray(TraceStore.open(answered).column("label")).tolist()) == {1}
-    assert label("--labels", "contains", "--replace-all") == 0
-    assert np.asarray(TraceStore.open(answered).column("label")).tolist()[:2] == [0, 0]
 
 
 INVERTED = "{question} {references} {answer}: is this a hallucination? Reply yes or no."
@@ -307,9 +299,8 @@ def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypat
 
 def test_a_template_that_could_not_be_tried_is_said(answered, capsys):
     """As there are no references."""
-    texts = dict.fromkeys(["question", "answer", "references"], Column("utf8"))
-    with StoreWriter.create("t.zarr", Schema(texts)) as writer:
-        writer.append("t", {"question": "x", "answer": "y", "references": ""})
+    row = {"question": "x", "answer": "y", "references": ""}
+    make_store("t.zarr", dict.fromkeys(row, "utf8"), {"t": row})
     judge = ["--labels", "judge", "--judge-model", "./no", "--judge-template"]
     assert main(["label", "t.zarr", *judge, "{answer}: is it made up? yes or no"]) == 0
     out = capsys.readouterr().out
@@ -318,42 +309,28 @@ def test_a_template_that_could_not_be_tried_is_said(answered, capsys):
 
 def test_a_judge_that_talks_nonsense_removes_no_label(answered, capsys):
     """It is refused, and the labels that there are stay, whatever rules are beside it."""
-    judge = ["--judge-model", "./nonsense"]
-    for given in ([], ["--labels", "contains"]):
-        if given:
-            assert label(*given) == 0
+    said = (
+        "expected verdicts of the judge, found 0 on 11 answers; the labels stay as they are: ask a "
+        "model that follows instructions, or in another way (--judge-template)\n"
+    )
+    for rules, options in (("judge", []), ("contains,judge", ["--replace-all"])):
         before = TraceStore.open(answered)
-        capsys.readouterr()
-        for rules in ("judge", "contains,judge"):
-            for options in ([], ["--replace-all"]):
-                assert label("--labels", rules, *judge, *options) == 2
-                assert capsys.readouterr().err.endswith(
-                    "expected verdicts of the judge, found 0 on 11 answers; the labels stay as "
-                    "they are: ask a model that follows instructions, or in another way "
-                    "(--judge-template)\n"
-                )
+        asked = ("label", answered, "--labels", rules, "--judge-model", "./nonsense", *options)
+        assert refused(capsys, *asked).endswith(said)
         after = TraceStore.open(answered)
         assert (after.generation, after.schema) == (before.generation, before.schema)
+        assert label("--labels", "contains") == 0
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--labels", "judge"], "name it with --judge-model"),
-        (["--labels", "f1", "--judge-model", "./yes"], "e.g. --labels f1,judge"),
-        (["--undo", "--judge-model", "./yes"], "the only option it takes is --dry-run"),
-        (["--labels", "judge", "--judge-model", "./none"], "model './none': expected a model's"),
-        (["--labels", "judge", "--judge-model", "./yes", "--judge-template", "?"], "neither"),
-        (["--labels", "nothing"], "expected different ones of exact, contains, f1, judge, none"),
-        (["--labels", "f1,f1"], "expected different ones of"),
-        (["--labels", "none,f1"], "none goes with no other rule"),
-        (["--labels", "f1", "--score-column", "x"], "--score-column says how a file"),
-    ],
-)
-def test_mistakes_are_one_line_and_status_two(answered, capsys, arguments, message):
+def test_mistakes_are_one_line_and_status_two(answered, capsys, golden_lines):
     """Nothing is written."""
-    assert message in refused(capsys, "label", "s.zarr", *arguments)
-    assert "label" not in TraceStore.open(answered).schema.columns
+
+    def refuse(arguments):
+        said = refused(capsys, "label", "s.zarr", *arguments.split())
+        assert "label" not in TraceStore.open(answered).schema.columns
+        return said.removesuffix("\n")
+
+    golden_lines("refused_rules.txt", refuse)
 
 
 @pytest.mark.parametrize(
@@ -361,16 +338,16 @@ def test_mistakes_are_one_line_and_status_two(answered, capsys, arguments, messa
     [
         (None, "expected texts in a column 'question'"),
         (["[]", ""], "expected references in some rows, found none"),
-        (["[]", "{}"], "trace '1': expected a JSON list of texts, found '{}'"),
+        (["[]", "{}"], "trace 't1': expected a JSON list of texts, found '{}'"),
     ],
 )
 def test_a_store_without_texts_or_references_is_refused(tmp_path, capsys, references, message):
     texts = ["question", "answer", "references"] if references else ["x"]
-    with StoreWriter.create(tmp_path / "x.zarr", Schema(dict.fromkeys(texts, Column("utf8")))) as w:
-        for i, text in enumerate(references or ["x"]):
-            w.append(str(i), dict.fromkeys(texts, "a") | {texts[-1]: text})
-    assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
-    assert message in capsys.readouterr().err
+    values = {name: ("utf8", ["a", "a"]) for name in texts} | {
+        texts[-1]: ("utf8", references or "ab")
+    }
+    store_columns(tmp_path / "x.zarr", values)
+    assert message in refused(capsys, "label", tmp_path / "x.zarr", "--labels", "exact")
 
 
 # The command extract
@@ -378,9 +355,6 @@ def test_a_store_without_texts_or_references_is_refused(tmp_path, capsys, refere
 
 def test_extraction_with_a_judge(answered, capsys, stop_after):
     """The columns of both rules, from the command; stopped and resumed the counts are whole."""
-    tokenizer = build_judge_tokenizer()
-    build_judge_model(tokenizer).save_pretrained("asked")
-    tokenizer.save_pretrained("asked")
     questions = [
         {"question_id": f"q{i}", "question": "a" * i, "answers": ["b"]} for i in range(1, 11)
     ]
