@@ -50,8 +50,7 @@ def questions():
 
 @pytest.fixture(scope="module")
 def rows(questions):
-    """The traces of the first 384 questions: three batches a sample."""
-    torch.set_num_threads(1)
+    """The traces of the first 384 questions, in ten batches."""
     return [row for _, row in ExampleSource(questions[:384]).rows()]
 
 
@@ -68,6 +67,8 @@ def test_questions_stay_the_same(questions):
     draws others."""
     assert [question["question"] for question in questions[:3]] == FIRST_QUESTIONS
     assert example_questions(50) != example_questions(50, seed=1)
+    for n in (0, 1, 1500):
+        assert example_questions(n) == questions[:n]
 
 
 def test_nobody_is_asked_twice_about_a_thing():
@@ -85,12 +86,6 @@ def test_what_one_likes_says_nothing_of_what_else():
     of_things = truths.reshape(len(NAMES), len(THINGS))
     assert np.abs(of_things.mean(axis=0) - 0.5).max() < 0.08
     assert np.abs(np.corrcoef(of_things.T) - np.eye(len(THINGS))).max() < 0.2
-
-
-@pytest.mark.parametrize("n", [0, 1, 20, 1500])
-def test_more_questions_begin_with_the_same_ones(questions, n):
-    """An id means the same question however many are drawn."""
-    assert example_questions(n) == questions[:n]
 
 
 def test_the_language_model_never_trains_on_a_question(questions):
@@ -226,30 +221,27 @@ def test_the_states_know_what_was_said_wrong(rows):
 
 def test_two_runs_give_the_same_bits(questions, rows):
     """On one machine the example is deterministic, and a resumed build continues it exactly."""
-    for (_, found), expected in zip(
-        ExampleSource(questions[:384]).rows(start=900), rows[900:], strict=True
-    ):
+    resumed = ExampleSource(questions[:384]).rows(start=1100)
+    for (_, found), expected in zip(resumed, rows[1100:], strict=True):
+        assert found.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_provenance_names_the_weights():
     """Other weights give another name, so a stale store can be recognised."""
-    assert (
-        ExampleSource([]).provenance["model"].startswith("store.sources.example, weights sha256 ")
-    )
+    name = ExampleSource([]).provenance["model"]
+    assert name.startswith("store.sources.example, weights sha256 ")
 
 
-def test_the_same_weights_come_again():
-    """Bit for bit, from the same number of steps."""
-    first, again, longer = (train_model(n).state_dict() for n in (2, 2, 3))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not all(torch.equal(first[name], longer[name]) for name in first)
-
-
-def test_the_command_writes_a_model_directory(tmp_path, capsys):
-    """What it writes loads with transformers' own classes and answers the example's questions."""
-    assert main(["--output-dir", str(tmp_path / "model"), "--n-steps", "2"]) == 0
-    assert f"wrote {tmp_path / 'model'}" in capsys.readouterr().out
-    AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert len(list(ExampleSource(example_questions(3), model_dir=tmp_path / "model").rows())) == 9
+def test_the_same_weights_come_again(tmp_path, capsys):
+    """Bit for bit, from the same number of steps. What the command writes loads with transformers'
+    own classes and answers the example's questions."""
+    path = tmp_path / "model"
+    assert main(["--output-dir", str(path), "--n-steps", "2"]) == 0
+    assert f"wrote {path}" in capsys.readouterr().out
+    written = AutoModelForCausalLM.from_pretrained(path).state_dict()
+    again, shorter = (train_model(n).half().state_dict() for n in (2, 1))
+    assert all(torch.equal(written[name], again[name]) for name in written)
+    assert not all(torch.equal(written[name], shorter[name]) for name in written)
+    assert len(list(ExampleSource(example_questions(3), model_dir=path).rows())) == 9
