@@ -30,20 +30,28 @@ def loop_over_tokens(before, after, maps):
     return np.array(scores)
 
 
+def collected(model, trace):
+    """States and maps of all layers, as transformers gives them."""
+    with torch.no_grad():
+        out = model(torch.tensor([trace]), output_hidden_states=True, output_attentions=True)
+    return (
+        [one[0].double().numpy() for one in of_all]
+        for of_all in (out.hidden_states, out.attentions)
+    )
+
+
 def causal_maps(rng, n_traces, n_heads, n_tokens):
     maps = np.exp(2 * rng.normal(size=(n_traces, n_heads, n_tokens, n_tokens)))
     maps *= np.tri(n_tokens)
     return maps / maps.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("n_tokens", [2, 30])
-def test_the_formula(n_tokens):
+def test_the_formula():
     """With fewer tokens than the 20 that count, and with more."""
     rng = np.random.default_rng(0)
-    before, after = rng.normal(size=(2, 2, n_tokens, 8))
-    maps = causal_maps(rng, 2, 3, n_tokens)
-    tensors = (torch.from_numpy(one).float() for one in (before, after, maps))
-    states, following, attention = tensors
+    before, after = rng.normal(size=(2, 2, 30, 8))
+    maps = causal_maps(rng, 2, 3, 30)
+    states, following, attention = map(torch.Tensor, (before, after, maps))
     found = icr_scores(states, following, most_attended(attention))
     expected = [loop_over_tokens(*one) for one in zip(before, after, maps, strict=True)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -69,10 +77,7 @@ def test_the_column_is_that_of_the_states_and_maps_of_transformers(kind):
     traces = [[1, 5, 9, 3, 20, 7, 8], [1, 6, 2]]
     rows = run_forward(model, traces, [4, 1], [0, 1, 3], 5, ["icr"])
     for row, trace in zip(rows, traces, strict=True):
-        with torch.no_grad():
-            out = model(torch.tensor([trace]), output_hidden_states=True, output_attentions=True)
-        states = [one[0].double().numpy() for one in out.hidden_states]
-        maps = [one[0].double().numpy() for one in out.attentions]
+        states, maps = collected(model, trace)
         assert row["icr"].shape == (len(trace), 3)
         assert row["icr"].dtype == np.float32
         assert np.isnan(row["icr"][:, 0]).all()
@@ -89,10 +94,7 @@ def test_tokens_outside_a_sliding_window_do_not_count():
     for row, trace in zip(together, traces, strict=True):
         (alone,) = run_forward(model, [trace], [4], [1, 2], 5, ["icr"])
         np.testing.assert_allclose(row["icr"], alone["icr"], atol=1e-4)
-        with torch.no_grad():
-            out = model(torch.tensor([trace]), output_hidden_states=True, output_attentions=True)
-        states = [one[0].double().numpy() for one in out.hidden_states]
-        maps = [one[0].double().numpy() for one in out.attentions]
+        states, maps = collected(model, trace)
         for layer in (1, 2):
             expected = loop_over_tokens(states[layer - 1], states[layer], maps[layer - 1])
             np.testing.assert_allclose(row["icr"][:, layer - 1], expected, atol=1e-4)
