@@ -6,7 +6,7 @@ from threading import Event
 
 import numpy as np
 import pytest
-from small import make_store, one_column
+from small import one_column, store_columns
 from view_traces import (
     ADDRESS,
     HOSTILE,
@@ -214,24 +214,16 @@ def test_edges_of_one_head(tmp_path, column):
     n = 6
     maps = np.tril(rng.random((2, 3, n, n))).astype(np.float16)
     ends = np.array([(i, j) for i in range(n) for j in range(i)], np.int32)
-    heads = ((2, 3), ("layers", "heads"))
-    known = {
-        "tokens": (Column("int32", axis="tokens"), np.arange(n, dtype=np.int32)),
-        "attentions": (
-            Column("float16", heads[0], "squares", heads[1]),
-            maps.transpose(2, 3, 0, 1).reshape(-1, 2, 3),
-        ),
-        "attn_edges": (
-            Column("float16", heads[0], "edges", heads[1]),
-            maps[:, :, ends[:, 0], ends[:, 1]].transpose(2, 0, 1),
-        ),
-        "attn_edge_ends": (Column("int32", (2,), "edges", ("ends",)), ends),
-    }
-    names = ["tokens", column, *(["attn_edge_ends"] if column == "attn_edges" else [])]
-    columns = {name: known[name][0] for name in names}
-    path = make_store(
-        tmp_path / "s.zarr", columns, {"a": {name: known[name][1] for name in names}}
-    ).path
+    heads = {"item_shape": (2, 3), "axis_names": ("layers", "heads")}
+    squares = maps.transpose(2, 3, 0, 1).reshape(-1, 2, 3)
+    edges = maps[:, :, ends[:, 0], ends[:, 1]].transpose(2, 0, 1)
+    columns = {"tokens": (Column("int32", axis="tokens"), [np.arange(n, dtype=np.int32)])}
+    if column == "attentions":
+        columns[column] = (Column("float16", axis="squares", **heads), [squares])
+    else:
+        columns[column] = (Column("float16", axis="edges", **heads), [edges])
+        columns["attn_edge_ends"] = (Column("int32", (2,), "edges", ("ends",)), [ends])
+    path = store_columns(tmp_path / "s.zarr", columns).path
     client = client_of([path])
     (store,) = client.get("/api/stores").json()["stores"]
     assert store["head_edges"] == {"column": column, "layers": [1, 2], "heads": 3}
@@ -248,18 +240,16 @@ def test_edges_of_one_head(tmp_path, column):
 def test_nearest_traces_have_the_most_alike_states(tmp_path, column, layer):
     """Of the rows asked for; the trace itself, and states that are not finite, are left out."""
     rng = np.random.default_rng(6)
-    hs = Column("float16", (2, 5), axis_names=("layers", "hidden"))
-    columns = {"hs": hs, "plain": Column("float32", (4,)), "x": "float32"}
-    values = {
-        "hs": rng.standard_normal((30, 2, 5)).astype(np.float16),
-        "plain": rng.standard_normal((30, 4)).astype(np.float32),
-        "x": np.arange(30, dtype=np.float32),
+    hs = rng.standard_normal((30, 2, 5)).astype(np.float16)
+    plain = rng.standard_normal((30, 4)).astype(np.float32)
+    hs[14, :, 0], plain[14] = np.nan, 0
+    columns = {
+        "hs": (Column("float16", (2, 5), axis_names=("layers", "hidden")), hs),
+        "plain": (Column("float32", (4,)), plain),
+        "x": ("float32", np.arange(30, dtype=np.float32)),
     }
-    values["hs"][12 + 2, :, 0] = np.nan
-    values["plain"][12 + 2] = 0
-    rows = {f"t{i}": {name: values[name][i] for name in columns} for i in range(30)}
-    client = client_of([make_store(tmp_path / "s.zarr", columns, rows).path])
-    states = values[column].astype(np.float32)
+    client = client_of([store_columns(tmp_path / "s.zarr", columns).path])
+    states = columns[column][1].astype(np.float32)
     states = (states if layer is None else states[:, layer]).reshape(30, -1)
     with np.errstate(invalid="ignore"):
         states /= np.linalg.norm(states, axis=1, keepdims=True)
