@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
 ROOT = Path(__file__).parents[3]
 
 

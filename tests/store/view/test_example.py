@@ -7,6 +7,8 @@ import pytest
 from store.cli.main import main
 from train.commands.main import main as train
 
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
 pytestmark = pytest.mark.slow
 TABS = [
     ("trace", 0, "scores, and the thresholds of the run"),

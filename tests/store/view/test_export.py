@@ -11,6 +11,8 @@ from view_traces import client_of, write_traces
 from store import Column, Schema, SchemaError, TraceStore
 from store.cli.main import main
 
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
 TABS = ("trace", "layers", "attention", "map", "scores")
 NEEDS = "python -m store view can do it"
 ASKED = 'import("page/api.js").then((found) => found.getJson({}))'
