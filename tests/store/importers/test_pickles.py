@@ -1,15 +1,15 @@
 """Tests of reading untrusted files: data comes back whole, and nothing that a file asks for is
 done."""
 
-import codecs
+import codecs  # noqa: F401 - in the files beside this one
 import contextlib
 import copyreg
 import gzip
-import operator
-import os
+import io
+import operator  # noqa: F401
+import os  # noqa: F401
 import pickle
 import random
-import re
 import struct
 import subprocess
 import sys
@@ -17,7 +17,6 @@ import zipfile
 from collections import OrderedDict
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
@@ -29,6 +28,7 @@ from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, RefusedError, StoreError
 from store.importers.pickles import read_content
+from store.importers.pickles.builders import Graph
 from store.memory_limits import MemoryLimits
 
 read_pickle = partial(read_content, kind="pickle")
@@ -171,12 +171,11 @@ def test_shared(written):
 
 
 def test_deep_nesting(written):
-    """A value may be 100 deep; 100,000 cost no recursion, and are refused."""
+    """A value may be 100 deep."""
     for opening in (b"]", b")"):
         value = read_pickle(written(b"\x80\x04" + opening + b"\x85" * 100 + b"."))
         for _ in range(100):
             (value,) = value
-        assert "deep" in refusal(written(b"\x80\x04" + opening + b"\x85" * 100_000 + b"."))
 
 
 def test_free_memory_is_a_limit(written, monkeypatch):
@@ -190,148 +189,27 @@ def test_free_memory_is_a_limit(written, monkeypatch):
     assert "at most 1000000 bytes" in refusal(written(gzip.compress(data)))
 
 
-HOSTILE = {  # the last part of the name: the protocols spell some modules differently
-    "system": lambda path: Calls(os.system, f"touch {path}"),
-    "eval": lambda path: Calls(eval, f"open({str(path)!r}, 'w')"),
-    "exec": lambda path: Calls(exec, f"open({str(path)!r}, 'w')"),
-    "open": lambda path: Calls(open, str(path), "w"),
-    "getattr": lambda path: Calls(getattr, Calls(__import__, "os"), "system"),
-    "__import__": lambda path: Calls(__import__, "os"),
-    "type": lambda path: type,
-    "attrgetter": lambda path: Calls(operator.attrgetter, "system"),
-    "partial": lambda path: partial(os.system, f"touch {path}"),
-    "Popen": lambda path: Calls(subprocess.Popen, ["touch", str(path)]),
-    "loads": lambda path: Calls(pickle.loads, pickle.dumps(Calls(os.system, f"touch {path}"))),
-    "PosixPath": lambda path: path,
-    "decode": lambda path: Calls(codecs.decode, "a", "rot13"),
-    "load": lambda path: Calls(np.load, str(path)),
-    "_reconstructor": lambda path: Calls(copyreg._reconstructor, str, object, None),
-    "Text": lambda path: Text("a"),
-    "float32": lambda path: np.float32,
-}
-
-
 class Text(str):
     """A subclass is not a str."""
 
     __slots__ = ()
 
 
-@pytest.mark.parametrize("protocol", [0, 5])
-@pytest.mark.parametrize("asked", HOSTILE)
-def test_names_outside_the_table(written, canary, asked, protocol):
-    """Any other name is refused, and said."""
-    message = refusal(written(pickle.dumps([1, HOSTILE[asked](canary)], protocol)))
-    named = "_reconstructor" if (asked, protocol) == ("Text", 0) else asked
-    assert re.search(rf"asks for [\w.]+\.{named},", message)
-
-
-@pytest.mark.parametrize(
-    "dtype, hidden",
-    [(object, "O8"), ([("a", object)], "V8"), ("M8[s]", "M8"), ([("a", "f4")], "V4")],
-)
-def test_arrays_of_more_than_numbers(written, canary, dtype, hidden):
-    """A call hidden in an array of objects is not reached; neither fields nor dates are read."""
-    array = np.zeros(1, dtype)
-    call = Calls(os.system, f"touch {canary}")
-    if array.dtype.hasobject:
-        array[0] = call if dtype is object else (call,)
-    for protocol in (2, 4, 5):
-        message = refusal(written(pickle.dumps([array], protocol)))
-        assert hidden in message or "posix.system" in message
-
-
-def stack_global(module, name):
+def named(module, name):
+    """A name on the stack, by protocol 4."""
     texts = [b"\x8c" + bytes([len(text)]) + text for text in (module, name)]
     return b"\x80\x04" + b"".join(texts) + b"\x93"
 
 
-@pytest.mark.parametrize(
-    "module, name",
-    [
-        (b"numpy", b"core.multiarray.os.system"),
-        (b"numpy", b"ndarray.__class__"),
-        (b"builtins", b"set.__init__.__globals__"),
-        (b"collections", b"_sys.modules"),
-        (b"torch.storage", b"_load_from_bytes.__globals__"),
-        (b"os\nsystem", b"\x1b[2J"),
-        (b"", b""),
-    ],
-)
-def test_dotted_names(written, module, name):
-    """A name is looked up whole: a dot leads nowhere, and control characters do not reach the
-    terminal."""
-    message = refusal(written(stack_global(module, name) + b"."))
-    assert "\x1b" not in message
+def pickled(value):
+    """Without the end."""
+    return pickle.dumps(value, 4)[:-1]
 
 
-@pytest.mark.parametrize(
-    "data, said",
-    [
-        (b"\x80\x02\x82\x01.", "EXT1"),
-        (b"\x80\x02\x83\x01\x00.", "EXT2"),
-        (b"\x80\x02\x84\x01\x00\x00\x00.", "EXT4"),
-        (b"\x80\x02K\x01Q.", "BINPERSID"),
-        (b"Pid\n.", "PERSID"),
-        (b"\x80\x05\x97.", "NEXT_BUFFER"),
-        (b"\x80\x05]\x98.", "READONLY_BUFFER"),
-    ],
-)
-def test_opcodes_that_reach_outside(written, data, said):
-    """The extension registry, persistent ids and out-of-band buffers are refused, in a registered
-    case too."""
-    copyreg.add_extension("posix", "system", 1)
-    try:
-        assert said in refusal(written(data))
-    finally:
-        copyreg.remove_extension("posix", "system", 1)
-
-
-SET_STATE = {
-    "a call's defaults": stack_global(b"numpy", b"dtype") + b"N}\x8c\x0c__defaults__)s\x86b.",
-    "a class's method": stack_global(b"collections", b"OrderedDict") + b"}\x8c\x05itemsK\x01sb.",
-    "a dict's method": stack_global(b"collections", b"OrderedDict") + b")R}\x8c\x05itemsK\x01sb.",
-    "an array twice": pickle.dumps(np.zeros(2), 4)[:-1] + b"}\x8c\x05shapeK\x01sb.",
-    "a new object": stack_global(b"numpy", b"ndarray") + b"K\x09\x85\x85\x81.",
-    "a call of ndarray": stack_global(b"numpy", b"ndarray") + b"K\x09\x85\x85R.",
-    "another encoding": stack_global(b"_codecs", b"encode") + b"\x8c\x01a\x8c\x05idna \x86R.",
-    "bytes by a codec": stack_global(b"builtins", b"bytearray") + b"\x8c\x01a\x8c\x05punyc\x86R.",
-    "the bare call": stack_global(b"builtins", b"set") + b".",
-    "a call inside": b"]" + stack_global(b"builtins", b"set")[2:] + b"\x85a.",
-    "a call as a key": b"}" + stack_global(b"builtins", b"set")[2:] + b"K\x01s.",
-}
-
-
-ARRAY = pickle.dumps(np.zeros(2), 4)[:-1]
-FILLED = {
-    "append to an array": ARRAY + b"K\x01a.",
-    "extend an array": ARRAY + b"(K\x01e.",
-    "an item of an array": ARRAY + b"K\x00K\x01s.",
-    "items of an array": ARRAY + b"(K\x00K\x01u.",
-    "add to an array": ARRAY + b"(K\x01\x90.",
-    "add to a tensor": pickle.dumps(torch.ones(2), 4)[:-1] + b"(K\x01\x90.",
-    "add to a list": b"\x80\x04](K\x01\x90.",
-    "an object of Python 2": b"(cnumpy\nndarray\nK\x09o.",
-    "a named object of Python 2": b"(K\x09inumpy\nndarray\n.",
-    "an object with keywords": stack_global(b"numpy", b"ndarray") + b")}\x92.",
-}
-
-
-@pytest.mark.parametrize("trick", FILLED | SET_STATE)
-def test_only_containers_are_filled_and_no_state_is_set_but_an_arrays(written, trick):
-    """Arrays have methods of the same names as containers: none is called. What a pickle may call,
-    it may neither change nor keep."""
-    refusal(written((FILLED | SET_STATE)[trick]), RefusedError if trick in FILLED else StoreError)
-    assert np.dtype("f4").str == "<f4"
-    assert OrderedDict(a=1).items()
-
-
-def test_dtype_keeps_to_itself(written):
-    """A dtype's state is its byte order: flags, sizes and fields from a pickle do not reach
-    NumPy."""
-    state = b"\x8c\x02f4\x89\x88\x87R(K\x03\x8c\x01<)}NJ\xff\xff\xff\xffK\x04K\x3ftb."
-    data = stack_global(b"numpy", b"dtype") + state
-    assert "dtype with fields" in refusal(written(data))
+def tenfold(value, n):
+    for _ in range(n):
+        value = [value] * 10
+    return value
 
 
 def array_pickle(shape, data, dtype="f4"):
@@ -346,13 +224,60 @@ def array_pickle(shape, data, dtype="f4"):
     return changed.replace(b"K\x01K\x03\x85", b"K\x01(" + sizes + b"t")
 
 
-@pytest.mark.parametrize("shape", [(4,), (2,), (10**12,), (-3,), (2**62, 2**62), (3, 0), ()])
-def test_shape_and_bytes_agree(written, shape):
-    """An array of more or fewer bytes than its shape says is an error with the numbers, before any
-    is allocated."""
-    assert_same(read_pickle(written(array_pickle((3,), bytes(12)))), [np.zeros(3, "f4")])
-    message = refusal(written(array_pickle(shape, bytes(12))), CorruptError)
-    assert "found 12" in message or "-3" in message
+def saved(value, is_zip=True):
+    """The bytes of a torch file."""
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=is_zip)
+    return file.getvalue()
+
+
+def repacked(value, change, compression=zipfile.ZIP_STORED):
+    """A torch file whose records, name -> bytes, are others."""
+    with zipfile.ZipFile(io.BytesIO(saved(value))) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, data in change(records).items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def replaced(old, new):
+    """A change of the bytes in all records."""
+    return lambda records: {name: data.replace(old, new) for name, data in records.items()}
+
+
+@pytest.mark.parametrize("kind", ["pickle", "torch"])
+def test_what_no_trace_asks_for_is_refused(written, canary, golden_lines, kind):
+    """By its name, and nothing of it is done: a call of any function outside the table, in
+    protocols 0 and 5, names with dots, what lies outside the file, methods of arrays, states, other
+    encodings, lengths, and shapes that the bytes do not fill; storages beyond their records."""
+
+    def say(expression):
+        value = eval(expression, globals() | {"path": canary})  # noqa: S307 - see beside this file
+        files = [value]
+        if not isinstance(value, bytes):
+            files = [pickle.dumps([1, value], protocol) for protocol in (0, 5)]
+        said = {refused(written(data)) for data in files}
+        return " or ".join(sorted(said))
+
+    def refused(path):
+        with pytest.raises(StoreError) as caught:
+            read_content(path, kind, 10**9)
+        message = str(caught.value).replace(f"{__name__}.", "")
+        if kind == "torch":  # whose files are not as large in every version
+            message = message.replace(str(path.stat().st_size), "SIZE")
+        assert message.isascii()
+        assert message.isprintable()
+        return f"{caught.type.__name__}: {message}"
+
+    copyreg.add_extension("posix", "getpid", 1)
+    try:
+        golden_lines(f"refused_{kind}.txt", say)
+    finally:
+        copyreg.remove_extension("posix", "getpid", 1)
+    assert np.dtype("f4").str == "<f4"
+    assert OrderedDict(a=1).items()
 
 
 ANNOUNCED = {
@@ -371,58 +296,15 @@ ANNOUNCED = {
 
 
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("opcode", ANNOUNCED)
-def test_huge_announcements(written, opcode, compress):
+def test_huge_announcements(written, compress):
     """A size that the file cannot hold is refused with its number before it is allocated."""
     numbers = {2**60, 2**33, 2**63, 2**32 - 1, 2**31 - 1}
-    announced = ANNOUNCED[opcode]
-    n = 2 * announced.startswith(b"\x80")  # bytes of the protocol
-    for filler in (b"", b"(" * (1 << 14)):
-        data = announced[:n] + filler + announced[n:] + b"N" * 9 + b"."
-        message = refusal(written(gzip.compress(data) if compress else data), StoreError)
-        assert any(str(n) in message for n in numbers)
-
-
-def test_calls_with_a_length(written):
-    """A number is no length: bytes and bytearray are made of bytes."""
-    number = b"\x8a\x06" + (10**12).to_bytes(6, "little")
-    for kind in (b"bytes", b"bytearray"):
-        data = stack_global(b"builtins", kind) + number + b"\x85R."
-        assert "1000000000000" in refusal(written(data))
-
-
-def test_copies_are_counted(written):
-    """One string copied again and again is refused before the memory is full."""
-    text = b"B" + struct.pack("<I", 10**6) + bytes(10**6)
-    data = stack_global(b"builtins", b"bytearray") + b"q\x00" + text + b"q\x01"
-    assert "copy" in refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
-
-
-def tenfold(value, n):
-    for _ in range(n):
-        value = [value] * 10
-    return value
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ([np.ones(10_000)] * 100_000, "found arrays of 8000000000 bytes"),
-        (["x" * 1000] * 30_000, "items and characters by references"),
-        (tenfold(1.0, 30), "items and characters by references"),
-    ],
-    ids=["arrays", "texts", "lists"],
-)
-def test_what_is_shown_again_and_again_is_refused(written, value, said):
-    """It would fill the memory of whoever copies it."""
-    assert said in refusal(written(pickle.dumps([{"h": value}])), max_bytes=10**9)
-
-
-def test_endless_values(written):
-    """A value that would be endless when shown is not shown."""
-    # three times the one before
-    data = stack_global(b"numpy", b"dtype") + b"K\x01" + b"22\x87" * 60
-    assert "tuple" in refusal(written(data + b"\x85R."))
+    for opcode, announced in ANNOUNCED.items():
+        n = 2 * announced.startswith(b"\x80")  # bytes of the protocol
+        for filler in (b"", b"(" * (1 << 14)):
+            data = announced[:n] + filler + announced[n:] + b"N" * 9 + b"."
+            message = refusal(written(gzip.compress(data) if compress else data), StoreError)
+            assert any(str(n) in message for n in numbers), opcode
 
 
 def test_text_is_text(written):
@@ -460,30 +342,10 @@ STATES = np.arange(6, dtype="f2").reshape(2, 3)
 SAMPLE = {"states": [STATES], "answer": "x", "text": ["a", "b"], "n": 3}
 
 
-@pytest.mark.parametrize("protocol, compress", [(0, False), (2, False), (5, False), (4, True)])
-def test_truncated_anywhere(written, protocol, compress):
-    """A file that ends early is never taken for a whole one."""
-    data = pickle.dumps(SAMPLE, protocol)
-    data = gzip.compress(data) if compress else data
-    for n in range(2 if compress else 1, len(data)):
-        assert "whole pickle" in refusal(written(data[:n]), CorruptError)
-
-
-def test_more_than_one_pickle(written):
-    """Bytes after the end are not lost silently."""
-    assert "more bytes" in refusal(written(pickle.dumps(1) + pickle.dumps(2)), CorruptError)
-
-
-def test_neither(written):
-    """Text and nothing are not taken for pickles."""
-    for data in (b"", b"question_id,score\n", b"<html>", b"\x89PNG"):
-        refusal(written(data), CorruptError)
-    with pytest.raises(FileNotFoundError):
-        read_pickle(Path("nowhere.pkl"))
-
-
 def admitted(value):
     """Whether a value is inert all the way down."""
+    if isinstance(value, Graph):
+        value = value.attributes
     if isinstance(value, dict):
         return all(map(admitted, [*value, *value.values()]))
     if isinstance(value, list | tuple | set | frozenset):
@@ -497,18 +359,6 @@ def flipped(data, rng):
     for _ in range(rng.randint(1, 3)):
         data[rng.randrange(len(data))] = rng.randrange(256)
     return bytes(data)
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_random_damage(written, protocol):
-    """A damaged file gives an error of ours or data, and nothing else."""
-    rng = random.Random(protocol)  # noqa: S311 - not for secrets
-    more = [{1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)]
-    data = pickle.dumps([*SAMPLE.items(), *more], protocol)
-    for _ in range(150):
-        damaged = flipped(data, rng)
-        with contextlib.suppress(StoreError):
-            assert admitted(read_pickle(written(damaged)))
 
 
 def graphs():
@@ -566,19 +416,20 @@ def test_graphs_round_trip(tmp_path, is_zip):
             assert_same(a[key], expected)
 
 
-@FORMS
-def test_torch_need_not_be_there(tmp_path, is_zip):
-    """Nor torch_geometric: the files give arrays without them."""
-    path = save({"graphs": graphs(), "x": torch.ones(3)}, tmp_path / "file.pt", is_zip)
+def test_torch_need_not_be_there(tmp_path):
+    """Nor torch_geometric: the files of both forms give arrays without them."""
+    for is_zip in (True, False):
+        save({"graphs": graphs(), "x": torch.ones(3)}, tmp_path / f"{is_zip}.pt", is_zip)
     code = (
         "import sys; sys.modules.update(torch=None, torch_geometric=None); "
         "from store.importers.legacy.source import LegacySource; "
         "from pathlib import Path; from store.importers.pickles import read_content; "
-        f"found = read_content(Path({str(path)!r}), 'torch'); "
-        "print(found['graphs'][1]['x'].shape, found['x'].tolist())"
+        f"files = sorted(Path({str(tmp_path)!r}).iterdir()); "
+        "found = [read_content(file, 'torch') for file in files]; "
+        "print(*((one['graphs'][1]['x'].shape, one['x'].tolist()) for one in found))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "(3, 2) [1.0, 1.0, 1.0]\n"
+    assert ran.stdout == f"{' '.join(2 * ['((3, 2), [1.0, 1.0, 1.0])'])}\n"
 
 
 @FORMS
@@ -590,126 +441,29 @@ def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
     message = refusal(path, read=read_torch, max_bytes=16_000_000)
     assert "expected at most 16000000 bytes, found arrays of 20000000 bytes" in message
     assert len(read_torch(path, max_bytes=20_000_000)["x"]) == 5
+    refusal(save(torch.ones(999), path, is_zip), read=read_torch, max_bytes=1000)
 
 
-@FORMS
-def test_hostile_torch_files(tmp_path, canary, is_zip):
-    """A torch file that asks for more is refused, and what it asked for is named."""
-    names = {os.system: "posix.system", bytearray: "bytearray", torch.nn.Linear: "Linear"}
-    for function, name in names.items():
-        value = {"x": torch.ones(1), "y": Calls(function, f"touch {canary}")}
-        path = save(value, tmp_path / "file.pt", is_zip)
-        assert name in refusal(path, read=read_torch)
-
-
-def repacked(path, change, *arguments, compression=zipfile.ZIP_STORED):
-    """Rewrite the records of a torch file."""
-    with zipfile.ZipFile(path) as archive:
-        records = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, data in change(records, *arguments).items():
-            archive.writestr(name, data)
-    return path
-
-
-@pytest.mark.parametrize("name", [b"_mapping", b"_store"])
-def test_graphs_without_attributes_are_refused(tmp_path, name):
-    """A state that is no graph's is damage."""
-    path = save({"graph": graphs()[0]}, tmp_path / "file.pt")
-    repacked(path, lambda r: {k: v.replace(name, name[::-1]) for k, v in r.items()})
-    assert "the attributes of a graph" in refusal(path, CorruptError, read_torch)
-
-
-def test_storages_end_where_their_records_do(tmp_path):
-    """A storage or tensor that claims more than its bytes is refused: torch would read what
-    follows."""
-    for old, new in ((b"K\x07t", b"K\x77t"), (b"K\x07\x85", b"K\x77\x85")):
-        path = save(torch.ones(7), tmp_path / "file.pt")
-        repacked(path, lambda r, *pair: {k: v.replace(*pair) for k, v in r.items()}, old, new)
-        message = refusal(path, CorruptError, read_torch)
-        assert "119" in message or "476" in message
-
-
-def without_data(records):
-    return {name: data for name, data in records.items() if "/data/0" not in name}
-
-
-ODD_ZIPS = {  # what is made of the records, and the error
-    "a compressed record": (dict, RefusedError),
-    "a missing record": (without_data, CorruptError),
-    "a doubled record": (lambda r: r | {"file/DATA/0": b"x"}, CorruptError),
-    "another zip file": (lambda r: {"file/readme": b"x"}, CorruptError),
-    "another byte order": (lambda r: r | {"file/byteorder": b"big"}, RefusedError),
+MORE = [{1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)]
+WHOLE = {
+    **{f"pickle {n}": lambda n=n: pickle.dumps([*SAMPLE.items(), *MORE], n) for n in range(6)},
+    "pickle in gzip": lambda: gzip.compress(pickle.dumps(SAMPLE, 4)),
+    "torch, zip": lambda: saved({"labels": torch.ones(3), "graphs": graphs()}),
+    "torch, older": lambda: saved({"labels": torch.ones(3), "graphs": graphs()}, is_zip=False),
 }
 
 
-@pytest.mark.parametrize("name", ODD_ZIPS)
-def test_odd_zip_files(tmp_path, name):
-    """Each gives one line; tensors of the other byte order are not misread."""
-    change, error = ODD_ZIPS[name]
-    path = save(torch.ones(999), tmp_path / "file.pt")
-    is_compressed = name == "a compressed record"
-    method = zipfile.ZIP_DEFLATED if is_compressed else zipfile.ZIP_STORED
-    message = refusal(repacked(path, change, compression=method), error, read_torch)
-    assert name.split()[-1] in message or error is CorruptError
-
-
-def test_the_bytes_of_tensors_are_limited(tmp_path):
-    path = save(torch.ones(999), tmp_path / "file.pt")
-    refusal(path, RefusedError, read_torch, max_bytes=1000)
-
-
-def test_records_begin_where_the_file_says(tmp_path):
-    """A record whose header points beyond the file is an error: nothing beyond the file is read."""
-    path = save(torch.ones(7), tmp_path / "file.pt")
-    data = bytearray(path.read_bytes())
-    start = data.index(b"file/data/0")
-    data[start - 2 : start] = b"\xff\xff"  # the length of the extra field
-    path.write_bytes(data)
-    refusal(path, StoreError, read_torch)
-
-
-@FORMS
-def test_a_storage_alone(tmp_path, is_zip):
-    """A storage is no data."""
-    path = save({"a": 1}, tmp_path / "file.pt", is_zip)
-    torch.save(torch.ones(3).untyped_storage(), path, _use_new_zipfile_serialization=is_zip)
-    refusal(path, StoreError, read_torch)
-
-
-def test_storages_that_the_older_form_does_not_hold(tmp_path):
-    """A tensor over memory that the file does not fill is refused."""
-    path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
-    data = path.read_bytes()
-    path.write_bytes(data[: data.rindex(b"\x80\x02]")] + b"\x80\x02].")
-    assert "keys of all storages" in refusal(path, CorruptError, read_torch)
-
-
-def test_legacy_announcements(tmp_path):
-    """The older form allocates what it announces: more than the file holds is refused before."""
-    path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
-    number = b"\x8a\x06" + (10**12).to_bytes(6, "little")
-    path.write_bytes(path.read_bytes().replace(b"K\x07N", number + b"N"))
-    assert str(4 * 10**12) in refusal(path, CorruptError, read_torch)
-
-
-@FORMS
-def test_truncated_torch_files(tmp_path, is_zip):
-    """A torch file that ends early is an error, wherever it ends."""
-    path = save({"labels": torch.ones(50), "graphs": graphs()}, tmp_path / "file.pt", is_zip)
-    data = path.read_bytes()
-    for n in [*range(20, len(data), len(data) // 40), len(data) - 1]:
-        path.write_bytes(data[:n])
-        refusal(path, CorruptError, read_torch)
-
-
-@FORMS
-def test_random_damage_of_torch_files(tmp_path, is_zip):
-    """A damaged torch file gives an error of ours or something that reads."""
-    rng = random.Random(int(is_zip))  # noqa: S311 - not for secrets
-    path = tmp_path / "file.pt"
-    data = save({"labels": torch.ones(3), "ids": ["a"]}, path, is_zip).read_bytes()
+@pytest.mark.parametrize("name", WHOLE)
+def test_damaged_files(written, name):
+    """A file that ends early is never taken for a whole one; one of other bytes gives an error of
+    ours or data, and nothing else."""
+    kind = "torch" if name.startswith("torch") else "pickle"
+    data = WHOLE[name]()
+    first, step = (20, len(data) // 40) if kind == "torch" else (2, 1)
+    for n in [*range(first, len(data), step), len(data) - 1]:
+        message = refusal(written(data[:n]), CorruptError, partial(read_content, kind=kind))
+        assert kind == "torch" or "whole pickle" in message
+    rng = random.Random(name)  # noqa: S311 - not for secrets
     for _ in range(150):
-        path.write_bytes(flipped(data, rng))
         with contextlib.suppress(StoreError):
-            assert admitted(read_torch(path))
+            assert admitted(read_content(written(flipped(data, rng)), kind))
