@@ -73,25 +73,28 @@ def assert_equal(found, wanted):
     assert found.tobytes() == wanted.tobytes()
 
 
+SOME = [0, 2, 4, 5]
+# no shuffle; one bucket for each token, a few, one; all traces or some
+WAYS = [(0, None), (0, SOME), (1, [0, 1, 3]), (2500, None), (2500, SOME), (10**9, None)]
+
+
 @pytest.mark.parametrize("tokens", ["all", "answer", "x"])
-@pytest.mark.parametrize(
-    "shuffle, memory_bytes", [(False, 1), (True, 1), (True, 2500), (True, 10**9)]
-)
-@pytest.mark.parametrize("rows", [None, [0, 2, 4, 5]])
-def test_rows_are_the_first_epoch_of_a_loader(
-    traces, tmp_path, tokens, shuffle, memory_bytes, rows
-):
-    """Whether the tokens fit in memory or go through one bucket, a few, or one for each of them."""
-    options = {"tokens": tokens, "rows": rows, "shuffle": shuffle, "seed": 3}
-    source, flat = flatten(traces, tmp_path / "flat.zarr", memory_bytes, **options)
-    assert source.is_scattered == shuffle
-    loader = TokenLoader(traces, COLUMNS, 7, select=SELECT, arrays="numpy", **options)
-    assert_is_the_order_of(loader, flat)
-    assert flat.ids[0] == f"t{int(flat[0]['row'])}:{int(flat[0]['position'])}"
-    assert flat.layers("h") == flat.layers("hs_last") == [8, 16]
-    assert [path.name for path in tmp_path.iterdir() if "flat" in path.name] == ["flat.zarr"]
-    assert verify_store(flat.path).problems == []
-    loader.load_state_dict(flat.provenance["flat"])
+def test_rows_are_the_first_epoch_of_a_loader(traces, tmp_path, tokens):
+    """Whether the tokens fit in memory or go through buckets."""
+    for i, (memory_bytes, rows) in enumerate(WAYS):
+        shuffle = memory_bytes > 0
+        path = tmp_path / f"{i}" / "flat.zarr"
+        path.parent.mkdir()
+        options = {"tokens": tokens, "rows": rows, "shuffle": shuffle, "seed": 3}
+        source, flat = flatten(traces, path, max(1, memory_bytes), **options)
+        assert source.is_scattered == shuffle
+        loader = TokenLoader(traces, COLUMNS, 7, select=SELECT, arrays="numpy", **options)
+        assert_is_the_order_of(loader, flat)
+        assert flat.ids[0] == f"t{int(flat[0]['row'])}:{int(flat[0]['position'])}"
+        assert flat.layers("h") == flat.layers("hs_last") == [8, 16]
+        assert [one.name for one in path.parent.iterdir()] == ["flat.zarr"]
+        assert verify_store(path).problems == []
+        loader.load_state_dict(flat.provenance["flat"])
 
 
 def test_raw_tokens_that_fit_in_memory_are_read_once(traces, tmp_path):
