@@ -54,19 +54,13 @@ def test_sglang(tmp_path):
     assert store.where("n_tokens < 5").tolist() == [1]
 
 
-def test_a_label_is_no_field(tmp_path, capsys):
-    """Neither with none of them, nor where a file lacks it; it cannot be left out as one."""
+def test_a_label_is_no_field(tmp_path):
+    """Neither with none of them, nor where a file lacks it."""
     labelled = [{"hs": [i, 1], "label": i % 2, "task": "a"} for i in (0, 1)]
     write_lines(tmp_path / "a.jsonl", labelled)
     write_lines(tmp_path / "b.jsonl", [{"hs": [2, 1], "question": "b"}])
-    out = tmp_path / "o.zarr"
-    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
-    command = ["import", str(out), *files, "--map", "hs_last=hs"]
-    assert main([*command, "--fields", "all,-label"]) == 2
-    assert "found '-label'; that is a column of a trace" in capsys.readouterr().err
-    assert main([*command, "--fields", "none"]) == 0
-    store = TraceStore.open(out)
-    assert store.column("label").tolist() == [0, 1, -1]
+    status, store = made(tmp_path, "[ab].jsonl", "hs_last=hs", "--fields", "none")
+    assert (status, store.column("label").tolist()) == (0, [0, 1, -1])
     assert "task" not in store.schema.columns
 
 
@@ -95,37 +89,3 @@ def test_vllm_lens(tmp_path, dtype):
         assert torch.equal(found.float(), one.permute(1, 0, 2))
     assert store.layers("hidden_states") == [9, 17]
     assert store["r0"]["dataset"] == "d"
-
-
-WHOLE_CACHE = ",".join(
-    f"resid_{i}=blocks.{i}.hook_resid_post[records,tokens,hidden]" for i in (0, 11)
-)
-ONE_RECORD = "resid_8=blocks.8.hook_resid_post[tokens,hidden],tokens=token_ids"
-
-
-@pytest.mark.parametrize(("name", "mapped"), [("c.pt", WHOLE_CACHE), ("r.jsonl", ONE_RECORD)])
-def test_inspect_proposes_the_hooks_of_a_cache(tmp_path, capsys, name, mapped):
-    """Each with its axes, of a whole cache as of a record of a table."""
-    cache = {f"blocks.{i}.hook_resid_post": torch.randn(3, 5, D) for i in (0, 11)}
-    torch.save(cache | {"blocks.0.attn.hook_pattern": torch.rand(3, 2, 5, 5)}, tmp_path / "c.pt")
-    record = {"blocks.8.hook_resid_post": [[0.5] * D] * 5, "token_ids": [1] * 5}
-    write_lines(tmp_path / "r.jsonl", [record])
-    assert main(["import", "--inspect", str(tmp_path / name)]) == 0
-    assert f"--map '{mapped}'" in capsys.readouterr().out
-    _, store = made(tmp_path, name, mapped)
-    column = mapped.split("=")[0]
-    assert store.schema.columns[column].axis == "tokens"
-    if name == "c.pt":
-        assert np.array_equal(store[2][column], cache["blocks.0.hook_resid_post"][2])
-
-
-@pytest.mark.parametrize("mapped", ["hidden_states=h[tokens,hidden]", "own:words=h"])
-def test_a_trace_of_no_tokens_is_a_row(tmp_path, mapped):
-    """Its empty list shows no other axes: they are those of the other records."""
-    states = np.arange(2 * D, dtype=np.float32).reshape(2, D)
-    write_lines(tmp_path / "r.jsonl", [{"id": f"r{n}", "h": states[:n].tolist()} for n in (0, 2)])
-    status, store = made(tmp_path, "r.jsonl", f"trace_id=id,{mapped}")
-    assert (status, list(store.ids)) == (0, ["r0", "r2"])
-    name = mapped.partition(":")[0].partition("=")[0]
-    assert [len(trace[name]) for trace in store] == [0, 2]
-    assert np.array_equal(store["r2"][name].reshape(2, D), states)
