@@ -158,58 +158,58 @@ def answers(tmp_path):
     return folder, kept
 
 
-WRONG = {  # what becomes of states and tokens, in place or anew, and what is said of it
-    "found zeros for token 3 of 9": lambda states, tokens: states[3, 1].fill(0),
-    "found zeros for token 0 of 9": lambda states, tokens: states.fill(0),
-    "found those of token 0 again for token 1 of 9": lambda states, tokens: np.copyto(
-        states[1], states[0]
+WRONG = (  # what becomes of states and tokens, in place or anew, and what is said of it
+    (lambda states, _: states[3, 1].fill(0), "found zeros for token 3 of 9"),
+    (lambda states, _: states.fill(0), "found zeros for token 0 of 9"),
+    (
+        lambda states, _: np.copyto(states[1], states[0]),
+        "found those of token 0 again for token 1 of 9",
     ),
-    "expected as many states as tokens, found 8 states and 9 tokens": lambda states, tokens: (
-        states[:-1],
-        tokens,
+    (
+        lambda states, tokens: (states[:-1], tokens),
+        "expected as many states as tokens, found 8 states and 9 tokens",
     ),
-    "expected 5 + 5 tokens, all but the last, or 5, found 8": lambda states, tokens: (
-        states[:-1],
-        tokens[:-1],
+    (
+        lambda states, tokens: (states[:-1], tokens[:-1]),
+        "expected 5 + 5 tokens, all but the last, or 5, found 8",
     ),
-    "tokens that its request names, found 9 others": lambda states, tokens: np.copyto(
-        tokens[2:3], tokens[2] + 1
+    (
+        lambda _, tokens: np.copyto(tokens[2:3], tokens[2] + 1),
+        "tokens that its request names, found 9 others",
     ),
-}
+)
 
 
-@pytest.mark.parametrize("message", WRONG)
-def test_states_that_the_engine_did_not_save_are_refused(answers, tmp_path, capsys, message):
+def test_states_that_the_engine_did_not_save_are_refused(answers, tmp_path, capsys):
     """By name, and the others go on."""
     folder, kept = answers
     record = next(record for record in kept if record["question"] == "413=")
     [path] = folder.glob(f"{record['id']}-*")
-    file = open_safetensors(path)
-    arrays = [np.array(file.read(name)) for name in ("hidden_states", "token_ids")]
-    states, tokens = WRONG[message](*arrays) or arrays
-    path.write_bytes(safetensors_bytes({"hidden_states": states, "token_ids": tokens}))
-    assert run_import(tmp_path / "v.zarr", folder, tmp_path / "answers.jsonl") == 1
-    [line] = [line for line in capsys.readouterr().out.splitlines() if path.name in line]
-    assert message in line
-    assert len(TraceStore.open(tmp_path / "v.zarr")) == len(kept) - 1
+    whole = path.read_bytes()
+    for i, (change, message) in enumerate(WRONG):
+        path.write_bytes(whole)
+        file = open_safetensors(path)
+        arrays = [np.array(file.read(name)) for name in ("hidden_states", "token_ids")]
+        states, tokens = change(*arrays) or arrays
+        path.write_bytes(safetensors_bytes({"hidden_states": states, "token_ids": tokens}))
+        assert run_import(tmp_path / f"{i}.zarr", folder, tmp_path / "answers.jsonl") == 1
+        [line] = [line for line in capsys.readouterr().out.splitlines() if path.name in line]
+        assert message in line
+        assert len(TraceStore.open(tmp_path / f"{i}.zarr")) == len(kept) - 1
 
 
-def test_zeros_in_bfloat16_are_refused(tmp_path, capsys):
+def test_states_again_are_refused_in_bfloat16_as_well(tmp_path, capsys):
+    """But equal tokens may have equal states, as those of a prompt that is one token many times."""
     bits, tokens = vllm_file(tmp_path / "v", "a", 6)
-    vllm_file(tmp_path / "v", "b", 7)
     bits[4] = bits[1]
-    data = safetensors_bytes({"hidden_states": bits, "token_ids": tokens})
-    (tmp_path / "v" / "a.safetensors").write_bytes(data)
-    assert main(["import", str(tmp_path / "o.zarr"), str(tmp_path / "v")]) == 1
-    assert "found those of token 1 again for token 4 of 6" in capsys.readouterr().out
-
-
-def test_equal_tokens_may_have_equal_states(tmp_path):
-    """As those of a prompt that is one token many times."""
     states = np.ones((5, 2, 4), "f4")
-    data = safetensors_bytes({"hidden_states": states, "token_ids": np.full(5, 7)})
-    (tmp_path / "a.safetensors").write_bytes(data)
-    assert main(["import", str(tmp_path / "o.zarr"), str(tmp_path / "a.safetensors")]) == 0
+    for folder, arrays, status in (("v", (bits, tokens), 2), ("w", (states, np.full(5, 7)), 0)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        data = safetensors_bytes(dict(zip(("hidden_states", "token_ids"), arrays, strict=True)))
+        (tmp_path / folder / "a.safetensors").write_bytes(data)
+        out = tmp_path / f"{folder}.zarr"
+        assert main(["import", str(out), str(tmp_path / folder)]) == status
+    assert "found those of token 1 again for token 4 of 6" in capsys.readouterr().err
 
 
 def test_own_keys_stand_beside_a_response_or_around_it(answers, tmp_path):
@@ -256,34 +256,3 @@ def test_a_response_to_a_chat(answers, tmp_path):
     [trace] = TraceStore.open(tmp_path / "o.zarr")
     assert trace["answer"] == choice["text"]
     np.testing.assert_allclose(trace["logprob"][5:], logprobs[:-1], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([{"id": "a", "choices": [{}, {}]}], "line 1: expected a request, found: 2 choices"),
-        ([{"id": "a", "choices": 5}], "line 1: expected a request, found: "),
-        ([{"id": "a", "choices": [{"logprobs": [1]}]}], "line 1: expected a request, found: "),
-        ([{"choices": [{}]}], "line 1: expected an id"),
-        ([{"id": "a"}, {"id": "a"}], "line 2: expected each request once"),
-        ([{"id": []}], "line 1: expected an id"),
-        ([[]], "line 1: expected"),
-    ],
-)
-def test_responses_that_are_none_are_refused(answers, tmp_path, capsys, lines, message):
-    folder, _ = answers
-    write_lines(tmp_path / "r.jsonl", lines)
-    assert run_import(tmp_path / "o.zarr", folder, tmp_path / "r.jsonl") == 2
-    assert message in capsys.readouterr().err
-
-
-def test_lengths_of_a_request_fit_a_file_with_its_answer(tmp_path, capsys):
-    """Of P tokens and n, P + n - 1, or P + n where both were sent as one prompt."""
-    for name, n_tokens in (("sent", 9), ("made", 8), ("cut", 7)):
-        vllm_file(tmp_path / "v", name, n_tokens)
-    requests = [{"id": name, "prompt_len": 4, "answer_len": 5} for name in ("sent", "made", "cut")]
-    write_lines(tmp_path / "r.jsonl", requests)
-    assert run_import(tmp_path / "o.zarr", tmp_path / "v", tmp_path / "r.jsonl") == 1
-    store = TraceStore.open(tmp_path / "o.zarr")
-    assert {trace.id: int(trace["answer_len"]) for trace in store} == {"made": 4, "sent": 5}
-    assert "expected 4 + 5 tokens, all but the last, or 4, found 7" in capsys.readouterr().out

@@ -124,16 +124,6 @@ def test_parts_make_the_whole(tmp_path, letter):
         assert_same(found, by_id[found["question_id"]], letter)
 
 
-def test_no_position_is_guessed_behind_a_file_that_cannot_be_read(tmp_path):
-    files = write_files(tmp_path / "in", "A", made(6, "A"), per_file=2)
-    files[1].write_bytes(files[1].read_bytes()[:-40])
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
-    assert list(store.ids) == ["0", "1"]
-    reason = report.skipped.messages[1]
-    assert reason.startswith(str(files[2]))
-    assert f"{files[1]} before it cannot be read; restore that file" in reason
-
-
 NEIGHBOURS = list(zip(GENERATIONS, "BCDEFA", strict=True))
 OTHER_PAIRS = set(itertools.permutations(GENERATIONS, 2)) - set(NEIGHBOURS)
 
@@ -168,21 +158,6 @@ def test_steps_may_be_lists_of_numbers(tmp_path):
     write_pickle(tmp_path / "a.pkl", [record])
     store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert_same(store[0], trace, "A")
-
-
-@pytest.mark.parametrize("other", ["question_id", "global_example_id"])
-def test_the_ids_are_those_of_most_records(tmp_path, other):
-    """One record with an id of another name takes no other from the store."""
-    mine = {"question_id": "global_example_id", "global_example_id": "question_id"}[other]
-    records = [trace.record("F") for trace in made(4, "F")]
-    for i, record in enumerate(records):
-        record.pop("question_id", None)
-        key = other if i == 0 else mine
-        record[key] = str(i) if key == "question_id" else i
-    write_pickle(tmp_path / "a.pkl", records)
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert list(store.ids) == ["1", "2", "3"]
-    assert report.skipped.n == 1
 
 
 def test_fewer_digits_than_most_records_have_come_in_as_they_are(tmp_path):
