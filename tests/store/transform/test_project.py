@@ -136,29 +136,14 @@ def test_a_map_takes_the_place_of_an_earlier_one(tmp_path):
     assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
 
 
-def test_only_projections_are_replaced(tmp_path, capsys):
-    """Labels stay."""
+def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capsys, golden_lines):
+    """Only projections are replaced."""
     path = make(tmp_path / "s.zarr")
-    error = refused(path, capsys, "--layer", "16", "--name", "label")
-    assert "it is there, and no projection; choose another --name" in error
-    assert read(path, "label").tolist() == [0, 1] * (N // 2)
 
+    def say(typed):
+        return refused(path, capsys, *typed).strip().replace(str(path), "s.zarr")
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "expected --layer, one of its layers 8,16; -1 is the last"),
-        (["--layer", "9"], "there is no layer 9; it has layers 8,16, as the model numbers them"),
-        (["--layer", "-3"], "there is no layer -3"),
-        (["--layer", "8", "--column", "hs_lst"], "closest: 'hs_last'"),
-        (["--column", "label"], "expected floating numbers, found int8"),
-        (["--layer", "8", "--dimensions", "6"], "expected 1 to 5 dimensions"),
-        (["--layer", "8", "--name", "../x"], "column name: expected a letter"),
-        (["--layer", "8", "--name", "trace_id"], "every store has it"),
-    ],
-)
-def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capsys, arguments, message):
-    assert message in refused(make(tmp_path / "s.zarr"), capsys, *arguments)
+    golden_lines("wrong_maps.txt", say)
 
 
 def test_damaged_states_have_no_coordinates(tmp_path, capsys):
@@ -204,10 +189,7 @@ def test_columns_without_layers_are_projected_whole(tmp_path, capsys):
     "options, message",
     [
         ({"n": 0}, "expected traces to project, found an empty store"),
-        (
-            {"n": 4, "missing": range(4)},
-            "expected at least 1 trace with finite numbers in the sample of 4, found 0",
-        ),
+        ({"n": 4, "missing": range(4)}, "expected at least 1 trace with finite numbers in the"),
     ],
 )
 def test_a_store_without_finite_states_is_refused(tmp_path, capsys, options, message):

@@ -1,5 +1,6 @@
 """Scores of samples as columns of a store: values, what is missing, what is refused, kills."""
 
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -154,16 +155,16 @@ def test_many_questions_are_scored_block_by_block(tmp_path):
     assert sum(later <= earlier for earlier, later in pairwise(seen)) == 3
 
 
-@pytest.mark.parametrize(("layer", "position"), [(None, 2), (1, 0), (5, 4), (-1, 4), (-5, 0)])
-def test_layers_of_the_eigenscore(tmp_path, layer, position):
+def test_layers_of_the_eigenscore(tmp_path):
     """The one in the middle, or as the model numbers them; the provenance says which."""
     path = make(tmp_path / "s.zarr")
-    store = derive(path, ["eigenscore"], ScoreSettings(layer))
-    states = np.stack([row["hs_last"][position] for _, row in make_rows()[:3]])
-    assert store.column("eigenscore")[0] == pytest.approx(agreement.eigen_score(states))
-    described = store.provenance["derived"]["eigenscore"]
-    assert described == {"from": ["hs_last"], "layer": position + 1, "alpha": 0.001}
-    assert store.provenance["source"] == "test"
+    for layer, position in ((None, 2), (1, 0), (5, 4), (-1, 4), (-5, 0)):
+        store = derive(path, SCORE, ScoreSettings(layer), again=True)
+        states = np.stack([row["hs_last"][position] for _, row in make_rows()[:3]])
+        assert store.column("eigenscore")[0] == pytest.approx(agreement.eigen_score(states))
+        described = store.provenance["derived"]["eigenscore"]
+        assert described == {"from": ["hs_last"], "layer": position + 1, "alpha": 0.001}
+        assert store.provenance["source"] == "test"
 
 
 @pytest.mark.parametrize(
@@ -267,55 +268,37 @@ def test_a_classifier_is_asked_by_the_command(tmp_path, classifier, capsys):
             assert described[key] == nli.describe()[key]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["eigenscores"], "closest: 'eigenscore'"),
-        (["selfcheck_nli"], "selfcheck_nli: expected a classifier of natural language inference"),
-        (["selfcheck_nli", "--nli", "./nothing"], "found no such directory"),
-        (["eigenscore", "--layer", "6"], "there is no layer 6; it has layers 1-5"),
-        (["eigenscore", "--nli", "m"], "--nli has no effect on eigenscore: it is for semantic_ent"),
-        (["lexical_similarity", "--layer", "2"], "--layer has no effect on lexical_similarity"),
-        (["hs_last", "--replace"], "--replace has no effect on hs_last"),
-    ],
-)
-def test_mistakes_are_one_line(tmp_path, capsys, arguments, words):
-    assert words in refused(make(tmp_path / "s.zarr"), capsys, *arguments)
+def test_mistakes_are_one_line(tmp_path, capsys, golden_lines):
+    """Of what is typed, and of stores that lack what a score is made from, or have something else
+    in its place."""
+    path = tmp_path / "s.zarr"
+
+    def say(case):
+        *typed, others = case
+        shutil.rmtree(path, ignore_errors=True)
+        if others:
+            columns = {
+                name: kind for name, kind in COLUMNS.items() if others.get(name, "") is not None
+            }
+            columns |= {name: Column(*kind) for name, kind in others.items() if kind}
+            make_store(path, columns, {})
+        else:
+            make(path)
+        line = refused(path, capsys, *typed).replace(str(path), "s.zarr")
+        return line.partition(", found Column")[0].strip()
+
+    golden_lines("wrong_scores.txt", say)
 
 
-@pytest.mark.parametrize("name", NEEDS)
-def test_questions_that_were_answered_once_are_refused(tmp_path, capsys, name):
+def test_questions_that_were_answered_once_are_refused(tmp_path, capsys):
     """Before a classifier is loaded."""
     rows = [(id_, row | {"question_id": id_}) for id_, row in make_rows()]
     path = make(tmp_path / "s.zarr", rows)
-    nli = ["--nli", "./nothing"] if name in NLI else []
-    error = refused(path, capsys, name, *nli)
-    assert "found one trace of each of 15 questions" in error
-    assert "python -m store extract --num-samples N" in error
-
-
-@pytest.mark.parametrize("name", NEEDS)
-def test_stores_without_what_a_score_is_made_from_are_refused(tmp_path, capsys, name):
-    for needed in ("question_id", *NEEDS[name]):
-        columns = [column for column in COLUMNS if column != needed]
-        error = refused(make(tmp_path / f"{needed}.zarr", columns=columns), capsys, name)
-        assert f"{name} is made from column '{needed}', found only " in error
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "words"),
-    [
-        ("lexical_similarity", Column("int8"), "'answer': expected texts"),
-        ("eigenscore", Column("float16", (4,)), "'hs_last': expected states of layers"),
-        ("eigenscore", Column("float16", (4, 2), "tokens"), "expected states of layers"),
-        ("eigenscore", Column("float16", (4, 2), None, ("a", "b")), "expected states of layers"),
-        ("semantic_entropy", Column("float32"), "'logprob': expected a number for each token"),
-    ],
-)
-def test_columns_of_another_kind_are_refused(tmp_path, capsys, name, column, words):
-    other = NEEDS[name][-1] if name != "semantic_entropy" else "logprob"
-    make_store(tmp_path / "s.zarr", COLUMNS | {other: column}, {})
-    assert words in refused(tmp_path / "s.zarr", capsys, name)
+    for name in NEEDS:
+        nli = ["--nli", "./nothing"] if name in NLI else []
+        error = refused(path, capsys, name, *nli)
+        assert "found one trace of each of 15 questions" in error
+        assert "python -m store extract --num-samples N" in error
 
 
 def test_what_is_done_when_a_classifier_fails_stays(tmp_path):
