@@ -1,6 +1,5 @@
 """Merging stores, and the commands merge and subset, against the rows themselves."""
 
-import re
 import shutil
 
 import numpy as np
@@ -55,24 +54,25 @@ def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
     assert_holds(TraceStore.open(parts[0].path), PARTS[0])
 
 
-# every third in each run, the others with the slow tests
-STOPS = [n if n % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for n in range(18)]
-
-
-@pytest.mark.parametrize("stop", STOPS)
-def test_a_stopped_copy_goes_on(tmp_path, parts, stop, monkeypatch):
+def test_a_stopped_copy_goes_on(tmp_path, parts, monkeypatch):
+    """Wherever it stopped, to the same rows."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 4)
 
-    def progress(done):
-        if done == 13 + stop:
-            raise KeyboardInterrupt
+    def stopping(stop):
+        def progress(done):
+            if done == 13 + stop:
+                raise KeyboardInterrupt
 
-    if stop:
-        with pytest.raises(KeyboardInterrupt):
-            merge(tmp_path / "m.zarr", parts, progress, copy=True)
-        assert not (tmp_path / "m.zarr").exists()
-    assert_holds(merge(tmp_path / "m.zarr", parts, copy=True), ROWS)
-    assert not partial_path(tmp_path / "m.zarr").exists()
+        return progress
+
+    for stop in (0, 3, 8, 17):
+        out = tmp_path / f"{stop}.copy"
+        if stop:
+            with pytest.raises(KeyboardInterrupt):
+                merge(out, parts, stopping(stop), copy=True)
+            assert not out.exists()
+        assert_holds(merge(out, parts, copy=True), ROWS)
+        assert not partial_path(out).exists()
 
 
 def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
@@ -85,17 +85,47 @@ def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
     assert (partial / "precious.txt").exists()
 
 
-def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
-    """Another column, or an id in two; nothing is made."""
-    other = Schema(SCHEMA.columns | {"label": Column("int16")})
-    write_store(tmp_path / "other.zarr", other, make_rows(other, 2, 0))
-    message = r"expected column 'label' as in .*0\.zarr, int8 one a row, found int16"
-    with pytest.raises(SchemaError, match=message):
-        merge(tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")])
-    write_store(tmp_path / "twin.zarr", SCHEMA, [("fresh", ROWS[0][1]), ROWS[20]])
-    with pytest.raises(SchemaError, match=f"found {ROWS[20][0]!r} in both; copy one"):
-        merge(tmp_path / "m.zarr", [*parts, TraceStore.open(tmp_path / "twin.zarr")])
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]
+def test_what_becomes_of_stores(tmp_path, capsys, monkeypatch, golden_lines):
+    """Of other columns, ids in both, other models, prompts or layers: refused unless it is asked
+    for, and nothing is made; what one records of these the others have to record. Fields that a
+    store lacks are empty texts and NaN. A copy has the same columns and values."""
+    monkeypatch.chdir(tmp_path)
+
+    def say(case):
+        *flags, stores = case
+        shutil.rmtree("m.zarr", ignore_errors=True)
+        paths = []
+        for i, (columns, row, *provenance) in enumerate(stores):
+            shutil.rmtree(f"{i}.zarr", ignore_errors=True)
+            kinds = {name: KINDS.get(kind, kind) for name, kind in columns.items()}
+            trace_id = row.pop("id", f"t{i}")
+            paths.append(make_store(f"{i}.zarr", kinds, {trace_id: row}, *provenance).path)
+        if not flags:
+            line = refused(capsys, "merge", "m.zarr", *paths).strip()
+            assert not list(tmp_path.glob("m.zarr*"))
+            return line.replace(f"{tmp_path}/", "")
+        shown = [made([*flags, *more], paths) for more in ([], ["--copy"])]
+        assert shown[0] == shown[1]
+        return shown[0]
+
+    def made(flags, paths):
+        shutil.rmtree("m.zarr", ignore_errors=True)
+        status, out, _ = run_merge(capsys, *flags, "m.zarr", *paths)
+        assert status == 0
+        store = TraceStore.open("m.zarr")
+        assert not verify_store(store.path).problems
+        said = [line.strip() for line in out.splitlines()[1:] if "fields" in line or "left" in line]
+        dtypes = {name: column.dtype for name, column in store.schema.columns.items()}
+        return "; ".join(map(str, [*said, dtypes, *(plain(trace) for trace in store)]))
+
+    golden_lines("merges.txt", say)
+
+
+KINDS = {"states": Column("float16", (2,), axis="tokens")}
+
+
+def plain(trace):
+    return [one if isinstance(one, str) else one.tolist() for _, one in sorted(trace.items())]
 
 
 @pytest.fixture
@@ -123,8 +153,9 @@ def stopped_at(stop, run):
 ROWS_OF = CopySource.rows
 
 
-@pytest.mark.parametrize("of", ["import", "subset", "merge"])
-@pytest.mark.parametrize("command", ["subset", "merge"])
+@pytest.mark.parametrize(
+    ("of", "command"), [("import", "subset"), ("subset", "merge"), ("merge", "subset")]
+)
 def test_copies_of_stores_with_remarks_go_on_and_repeat(
     tmp_path, parts, left_out, capsys, of, command
 ):
@@ -200,65 +231,21 @@ def test_the_commands(tmp_path, asked, capsys):
     assert run("subset", "j", asked.path, "--ids", tmp_path / "ids.txt") is None
 
 
-def stores_of(tmp_path, *provenances):
-    """Stores of one trace each."""
-    return [
-        make_store(tmp_path / f"{i}.zarr", {"x": "int32"}, {f"t{i}": {"x": i}}, provenance)
-        for i, provenance in enumerate(provenances)
-    ]
-
-
 def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
-    models = [{"weights_sha256": "a"}, {"weights_sha256": "b"}, {"weights_sha256": "a", "note": 1}]
-    stores = stores_of(tmp_path, *models)
-    message = r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed"
-    with pytest.raises(SchemaError, match=message):
-        merge(tmp_path / "m.zarr", stores[:2])
-    first = merge(tmp_path / "m.zarr", stores[::2])
+    """Nor are they added to a merged store, which records its models, however deep."""
+    models = [{"weights_sha256": "a"}, {"weights_sha256": "a", "note": 1}, {"weights_sha256": "b"}]
+    one, same, other = (
+        make_store(tmp_path / f"{i}.zarr", {"x": "int32"}, {f"t{i}": {"x": i}}, model)
+        for i, model in enumerate(models)
+    )
+    first = merge(tmp_path / "m.zarr", [one, same])
     assert first.provenance["common"] == {"weights_sha256": "a"}
-    records = zip(records_of(first.provenance), stores[::2], strict=True)
+    records = zip(records_of(first.provenance), (one, same), strict=True)
     assert all(record.items() >= store.provenance.items() for record, store in records)
-    # a merged store records its models
-    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
-        merge(tmp_path / "n.zarr", [first, stores[1]])
-    assert len(merge(tmp_path / "n.zarr", [first, stores[1]], mixed=True)) == 3
-    deep = merge(tmp_path / "deep.zarr", [first])
-    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
-        merge(tmp_path / "o.zarr", [deep, stores[1]])
-
-
-NORM, NO_NORM = {"final_norm": True}, {"final_norm": False}
-OTHER = "expected final_norm as in .*, True, found False"
-SILENT = r"1\.zarr: it does not record "
-
-
-@pytest.mark.parametrize(
-    "first, second, message",
-    [
-        pytest.param(
-            {"prompt_template": "{question}"},
-            {"prompt_template": "Q: {question}"},
-            "expected prompt_template as in",
-            id="the same model, asked in another way",
-        ),
-        pytest.param(NORM, NO_NORM, OTHER, id="without the norm"),
-        pytest.param(
-            {"layer_convention": "transformers'"},
-            NO_NORM,
-            OTHER,
-            id="an earlier version, which says no more than how layers are numbered",
-        ),
-        ({"weights_sha256": "a"}, {}, f"{SILENT}the model of its traces"),
-        ({"layers": [8, 16]}, {}, f"{SILENT}the numbers of its layers"),
-        (NO_NORM, {}, f"{SILENT}whether its last layer is after the output norm"),
-    ],
-)
-def test_traces_that_may_not_be_comparable_are_not_mixed_unasked(tmp_path, first, second, message):
-    """Of other prompts, or last layers; what one store records the others have to record."""
-    stores = stores_of(tmp_path, first, second)
-    with pytest.raises(SchemaError, match=message):
-        merge(tmp_path / "m.zarr", stores)
-    assert len(merge(tmp_path / "m.zarr", stores, mixed=True)) == 2
+    for store in (first, merge(tmp_path / "deep.zarr", [first])):
+        with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
+            merge(tmp_path / "n.zarr", [store, other])
+    assert len(merge(tmp_path / "n.zarr", [first, other], mixed=True)) == 3
 
 
 def test_empty_stores_merge(tmp_path, parts):
@@ -287,9 +274,7 @@ def test_damage_is_not_copied_into_a_store_that_looks_whole(tmp_path, command, c
 
 
 def run_merge(capsys, *arguments):
-    status = main(["merge", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+    return main(["merge", *map(str, arguments)]), *capsys.readouterr()
 
 
 def test_the_command_says_what_it_shares(tmp_path, parts, capsys):
@@ -414,87 +399,3 @@ def test_small_columns_are_rewritten(tmp_path):
     assert merged.manifest.segments == {"hidden": [0, 1400], "tokens": [0, 1400]}
     assert merged["1.7"]["word"] == "ab"
     assert merged["1.7"]["hidden"].tolist() == [[7] * 64] * 70
-
-
-BOOK = {"title": "é", "year": 1990, "easy": True}
-FIELDS = (
-    ({"title": "utf8", "year": "int64", "easy": "bool"}, BOOK),
-    ({"year": "float64", "share": "float32"}, {"year": 0.5, "share": 0.1}),
-    ({"title": "utf8", "turn": "int64"}, {"title": "", "turn": -3}),
-)
-EMPTY = {"title": "", "year": np.nan, "easy": np.nan, "share": np.nan, "turn": np.nan}
-
-
-def with_fields(folder, kinds, values, name="f"):
-    """A store of three traces with states of several lengths, and fields."""
-    states = {"states": Column("float16", (4,), axis="tokens"), "label": "int8"}
-    rows = {
-        f"{name}{i}": {"states": np.full((i + 1, 4), i, "f2"), "label": 1, **values}
-        for i in range(3)
-    }
-    return make_store(folder / f"{name}.zarr", states | kinds, rows)
-
-
-@pytest.mark.parametrize("copy", [False, True])
-def test_fields_that_a_store_lacks_are_empty(tmp_path, copy, capsys):
-    """Texts, and NaN of numbers; whole numbers and truth values then are float64."""
-    stores = [with_fields(tmp_path, *one, name=f"s{i}-") for i, one in enumerate(FIELDS)]
-    out = tmp_path / "m.zarr"
-    paths = [str(store.path) for store in stores]
-    assert main(["merge", str(out), *paths, *["--copy"][: int(copy)]]) == 0
-    said = capsys.readouterr().out
-    assert "fields that some of the stores lack: title, year, easy, share, turn" in said
-    merged = TraceStore.open(out)
-    assert not verify_store(out).problems
-    dtypes = {name: merged.schema.columns[name].dtype for name in EMPTY}
-    assert list(dtypes.values()) == ["utf8", "float64", "float64", "float32", "float64"]
-    for i, (_, values) in enumerate(FIELDS):
-        for row in range(3):
-            trace = merged[f"s{i}-{row}"]
-            assert trace["states"].tolist() == [[row] * 4] * (row + 1)
-            expected = EMPTY | values
-            expected["share"] = np.float32(expected["share"])
-            for name, value in expected.items():
-                np.testing.assert_equal(trace[name], value)
-    assert merged.where("title == '' and share == .1").tolist() == [3, 4, 5]
-    assert merged.where("easy == true").tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("copy", [False, True])
-def test_columns_that_all_have_may_be_taken(tmp_path, copy, capsys):
-    """Those that are left out are named; without the flag they are refused, which names it."""
-    first = with_fields(tmp_path, {"score": "float32", "year": "int8"}, {"score": 1, "year": 9})
-    kinds = {"year": "int8", "prompt_len": "int32"}
-    other = with_fields(tmp_path, kinds, {"year": 7, "prompt_len": 1}, name="o")
-    command = ["merge", str(tmp_path / "m.zarr"), str(first.path), str(other.path)]
-    assert "--shared, for the columns that all stores have" in refused(capsys, *command)
-    assert main([*command, "--shared", *["--copy"][: int(copy)]]) == 0
-    said = capsys.readouterr().out
-    assert "columns left out that some of the stores lack: score, prompt_len" in said
-    merged = TraceStore.open(tmp_path / "m.zarr")
-    assert not verify_store(merged.path).problems
-    assert list(merged.schema.columns) == ["states", "label", "year"]
-    assert merged.column("year").tolist() == [9, 9, 9, 7, 7, 7]
-    assert merged["o2"]["states"].tolist() == [[2] * 4] * 3
-
-
-@pytest.mark.parametrize(
-    "kinds, values, message",
-    [
-        ({"year": "utf8"}, {"year": "x"}, r"s1\.zarr: expected column 'year' .*--fields all,-year"),
-        ({"year": "float64", "n": "int8"}, {"year": 0.5, "n": 1}, r"up to 2\*\*53.*found 9007"),
-        (
-            {"year": "int64", "n": "uint64"},
-            {"year": 1, "n": np.uint64(2**64 - 1)},
-            r"up to 2\*\*53.*found 18446744073709551615",
-        ),
-        ({"year": "int64", "score": "float32"}, {"year": 1, "score": 1}, "same --columns, or --sh"),
-    ],
-)
-def test_fields_that_no_column_holds_are_refused(tmp_path, capsys, kinds, values, message):
-    """Texts beside numbers, and whole numbers that float64 rounds; columns of traces are none."""
-    first = with_fields(tmp_path, {"year": "int64"}, {"year": 2**53 + 1}, name="s0")
-    other = with_fields(tmp_path, kinds, values, name="s1")
-    line = refused(capsys, "merge", tmp_path / "m.zarr", first.path, other.path)
-    assert re.search(message, line)
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]
