@@ -47,14 +47,19 @@ def exported(saved, tmp_path):
     return path
 
 
-def test_nothing_is_written_or_printed(store_path, tmp_path, monkeypatch, capfd):
+def test_nothing_is_written_or_printed(store_path, tmp_path, monkeypatch, capfd, run):
     monkeypatch.chdir(tmp_path)
-    run = fit_detectors(str(store_path), ["saplma"], baselines=False, splits=2, **SETTINGS)
+    other, run = (
+        run,
+        fit_detectors(str(store_path), ["saplma"], baselines=False, splits=2, **SETTINGS),
+    )
     assert list(run.results.entries) == ["saplma"]
     assert 0 <= run.results["saplma"].test.auroc <= 1
     assert run.results.verdict is None
     assert (list(tmp_path.iterdir()), *capfd.readouterr()) == ([], "", "")
     run.save("out")
+    with pytest.raises(ConfigError, match="there are results of another run"):
+        other.save("out")
     assert (tmp_path / "out" / "split-1" / "saplma-seed1.pt").exists()
     assert list(load_run("out/split-1").score(store_path)) == ["saplma"]
 
@@ -192,41 +197,47 @@ def test_a_damaged_file_is_one_line(exported, change, message):
     assert message in complaint((CheckpointError, ConfigError), load_run, exported)
 
 
-@pytest.mark.parametrize(
-    "traces, error, message",
-    [
-        ({"logprob": [[0.0]]}, DataError, "lstm_solo: expected column 'hs_last', found only logp"),
-        ({"hs_last": np.zeros((3, 2, 9))}, ConfigError, "found {'hs_last': (2, 9)}"),
-        ({"hs_last": np.zeros((3, 2))}, DataError, "with 2 item axes, found fixed with 1"),
-        ({"hs_last": np.zeros((3, 2)), "a": np.zeros(2)}, DataError, "equally many traces, found"),
-        ({"hs_last": np.full((3, 2, 8), np.nan)}, DataError, "not finite in hs_last of these"),
-        (3, TypeError, "a Batch, or arrays by column, found int"),
-    ],
-)
-def test_traces_that_do_not_fit_are_named(saved, traces, error, message):
-    assert message in complaint(error, load_run(saved, ["lstm_solo"]).score, traces)
+@pytest.fixture(scope="module")
+def guard(saved):
+    return load_run(saved, ["lstm_solo", "logreg_pca", "drift", "mean_logprob"], force_cpu=True)
+
+
+STATES = np.zeros((2, 2, 8))
+OF_INTEGERS = "prompt_len.* of integers, found fixed with 0 item axes of float32"
 
 
 @pytest.mark.parametrize(
-    "column, values, found",
+    "column, values, error, found",
     [
-        ("hs_last", 3.0, "found a single number"),
-        ("hs_last", np.array([None, 1], dtype=object), "found NoneType"),
-        ("hs_last", np.array(["a", "b"]), "found text"),
-        ("hs_last", np.zeros((2, 2, 8), complex), "found 'complex128'"),
-        ("hs_last", [np.zeros((2, 8)), np.zeros((2, 7))], r"found \(2, 7\) and \(2, 8\)"),
-        ("logprob", [[0.1], "a"], "found str"),
-        ("logprob", [[0.1, [0.2]], [0.1]], "found list"),
-        ("logprob", [[0.1], [0.1]], "like the axis's other columns, found 1"),
-        ("logprob", Ragged(np.zeros(3), np.array([0, 5, 3])), "offsets that never fall"),
-        ("prompt_len", [1.5, np.nan], "of integers, found fixed with 0 item axes of float32"),
-        ("answer_len", np.array([-3, 1]), r"expected 0 to \d tokens, found -3"),
+        ("hs_last", 3.0, DataError, "found a single number"),
+        ("hs_last", np.array([None, 1], dtype=object), DataError, "found NoneType"),
+        ("hs_last", np.array(["a", "b"]), DataError, "found text"),
+        ("hs_last", STATES.astype(complex), DataError, "found 'complex128'"),
+        ("hs_last", [STATES[0], STATES[0, :, :7]], DataError, r"found \(2, 7\) and \(2, 8\)"),
+        ("hs_last", STATES[:, 0], DataError, "with 2 item axes, found fixed with 1"),
+        ("hs_last", np.zeros((2, 2, 9)), ConfigError, r"found {.*'hs_last': \(2, 9\)"),
+        ("hs_last", STATES + np.nan, DataError, "LstmSolo.*not finite in hs_last of these"),
+        ("hs_last", np.zeros((3, 2, 8)), DataError, "equally many traces, found"),
+        ("logprob", [[0.1], "a"], DataError, "found str"),
+        ("logprob", [[0.1, [0.2]], [0.1]], DataError, "found list"),
+        ("logprob", [[0.1], [0.1]], DataError, "like the axis's other columns, found 1"),
+        ("logprob", Ragged(np.zeros(3), np.array([0, 5, 3])), DataError, "offsets that never fall"),
+        ("prompt_len", [1.5, np.nan], DataError, OF_INTEGERS),
+        ("answer_len", np.array([-3, 1]), DataError, r"expected 0 to \d tokens, found -3"),
     ],
 )
-def test_odd_arrays_are_named_by_their_column(saved, store_path, column, values, found):
+def test_odd_arrays_are_named_by_their_column(guard, store_path, column, values, error, found):
     arrays = as_arrays(TraceStore.open(store_path).read(range(2))) | {column: values}
-    with pytest.raises(DataError, match=f"(?s){column}.*{found}"):
-        load_run(saved, ["logreg_pca", "drift", "mean_logprob"], force_cpu=True).score(arrays)
+    with pytest.raises(error, match=f"(?s){found}") as caught:
+        guard.score(arrays)
+    assert column in str(caught.value) or "equally many" in found
+
+
+def test_what_is_no_traces_is_named(guard):
+    with pytest.raises(DataError, match="lstm_solo: expected column 'hs_last', found only logp"):
+        guard.score({"logprob": [[0.0]]})
+    with pytest.raises(TypeError, match="a Batch, or arrays by column, found int"):
+        guard.score(3)
 
 
 def test_layers_of_traces_in_memory_are_those_that_the_run_read(example_store):
@@ -245,7 +256,7 @@ def test_layers_of_traces_in_memory_are_those_that_the_run_read(example_store):
         np.testing.assert_array_equal(found[name], scores)
 
 
-def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
+def test_mistakes_are_errors_not_exits(store_path, saved, tmp_path):
     for settings, message in (
         ({"sedes": 3}, "found 'sedes'"),
         ({"seeds": "3"}, "expected seeds: an integer, found '3'"),
@@ -261,14 +272,13 @@ def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
         load_run(saved, [])
     with pytest.raises(DataError, match="results\\.json: expected a file of a finished run"):
         load_run(tmp_path)
-    other = fit_detectors(store_path, "saplma", baselines=False, **SETTINGS)
-    with pytest.raises(ConfigError, match="there are results of another run"):
-        other.save(saved)
+    with pytest.raises(OutputError, match="expected a file to write, found a directory; name a"):
+        load_run(saved, ["lstm_solo"]).export(tmp_path)
 
 
-PARTS = """
+OWN = """
 import torch
-from models import Detector, Outputs
+from models import Detector, Outputs, Probe
 
 class ByLayer(Detector):
     columns = ("hs_last",)
@@ -286,47 +296,32 @@ class ByLayer(Detector):
     def classify(self, states):
         logits = [part(states[:, i]).squeeze(1) for i, part in enumerate(self.by_layer)]
         return Outputs(sum(logits) * self.learns_from + self.otherwise)
+
+def states(batch):
+    return batch.fixed("hs_last").float()
+
+TWO = Probe(("hs_last",), states, layers_read=(1, 2))
+EACH = Probe(("hs_last",), states, layers_read=(1, 2), by_layer=True)
 """
 
 
-def test_parts_of_an_own_detector_have_names_of_its_own(store_path, tmp_path):
-    """Also those of what probes have."""
-    file = tmp_path / "own.py"
-    file.write_text(PARTS)
-    run = fit_detectors(store_path, f"{file}:ByLayer", baselines=False, **SETTINGS)
-    assert list(run.score(store_path)) == ["by_layer"]
-
-
-@pytest.mark.parametrize("options, layers", [("", slice(1, 3)), ("by_layer=True", slice(None))])
-def test_the_layer_of_an_own_probe_is_one_that_it_reads(example_store, tmp_path, options, layers):
-    """Of some layers alone, or of each in its turn; the report draws them."""
-    file = tmp_path / "own.py"
-    file.write_text(
-        "from models import Probe\n"
-        "STATES = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float(), "
-        f"layers_read=(1, 2), {options})\n"
-    )
-    run = fit_detectors(example_store.path, f"{file}:STATES", baselines=False, **SETTINGS)
-    entry = run.results.models["states"]
-    assert entry.layers == example_store.layers("hs_last")[layers]
-    assert entry.layer == entry.layers[int(np.argmax(entry.layer_val_auroc))]
-    run.save(tmp_path / "run")
-
-
-def test_a_method_from_a_file_is_not_exported(store_path, tmp_path):
-    """Its code would not be in the file."""
-    file = tmp_path / "own.py"
-    file.write_text(
-        "from models import Probe\n"
-        "NORM = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float().norm(dim=2, "
-        "keepdim=True))\n"
-    )
-    run = fit_detectors(store_path, f"{file}:NORM,saplma", baselines=False, **SETTINGS)
-    with pytest.raises(ConfigError, match=r"norm is from .*own.py:NORM: its code would not be"):
+def test_methods_of_a_file(example_store, tmp_path):
+    """Parts of a detector have names of its own, also those of what probes have; the layer of a
+    probe is one that it reads, of some alone or of each in its turn. The code is not exported."""
+    store, file = example_store, tmp_path / "own.py"
+    file.write_text(OWN)
+    names = f"{file}:ByLayer,{file}:TWO,{file}:EACH,saplma"
+    run = fit_detectors(store.path, names, baselines=False, **SETTINGS)
+    assert set(run.score(store.path)) == {"by_layer", "two", "each", "saplma"}
+    for name, layers in (("two", slice(1, 3)), ("each", slice(None))):
+        entry = run.results.models[name]
+        assert entry.layers == store.layers("hs_last")[layers]
+        assert entry.layer == entry.layers[int(np.argmax(entry.layer_val_auroc))]
+    with pytest.raises(ConfigError, match=r"by_layer is from .*own.py:ByLayer: its code would not"):
         run.export(tmp_path / "a.safetensors")
     run.save(tmp_path / "run")
     load_run(tmp_path / "run", "saplma").export(tmp_path / "a.safetensors")
-    assert list(load_run(tmp_path / "a.safetensors").score(store_path)) == ["saplma"]
+    assert list(load_run(tmp_path / "a.safetensors").score(store.path)) == ["saplma"]
 
 
 @pytest.mark.parametrize(
@@ -368,16 +363,6 @@ def deep(content, *path_and_value):
     return content
 
 
-def test_a_directory_is_no_place_for_a_file(saved, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(OutputError, match="expected a file to write, found a directory; name a"):
-        load_run(saved, ["lstm_solo"]).export(".")
-
-
-def test_a_guard_is_short_in_a_notebook(saved):
-    assert repr(load_run(saved, ["lstm_solo"])) == "Guard(lstm_solo)"
-
-
 def test_conventions_of_scikit_learn(saved, store_path):
     guard = load_run(saved, ["lstm_solo", "drift"], force_cpu=True)
     found = guard.predict_proba(store_path, "drift")
@@ -386,3 +371,4 @@ def test_conventions_of_scikit_learn(saved, store_path):
     with pytest.raises(ConfigError, match="model: expected one of lstm_solo, drift, found None"):
         guard.predict_proba(store_path)
     assert guard.get_params()["lstm_hidden"] == SETTINGS["lstm_hidden"]
+    assert repr(guard) == "Guard(lstm_solo, drift)"

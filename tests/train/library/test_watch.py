@@ -1,6 +1,7 @@
 """Scores while a model speaks: those of extracting the same answers and predicting."""
 
 import threading
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ N, BATCH = 24, 8
 ONLY = "saplma,lstm_solo,clap,drift,token_sequence,los_net,mahalanobis,coe,lapeigvals,lookback_lens"
 ONLY += ",logreg_best,margin,trilens,llm_check_logit,mean_logprob,entropy,uncertainty,answer_length"
 ONLY += ",answer_text,question_only"
+# those that score a token without the others
+ALONE = ["saplma", "lstm_solo", "logreg_best", "mean_logprob", "entropy", "margin"]
 LIGHT = [name for name in ONLY.split(",") if name not in ("lapeigvals", "lookback_lens", "trilens")]
 
 
@@ -52,7 +55,7 @@ def saved(run, tmp_path_factory):
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tokenizer():
     return AutoTokenizer.from_pretrained(MODEL_DIR)
 
@@ -78,53 +81,80 @@ def padded(inputs, n):
     return {name: torch.nn.functional.pad(one, (n, 0)) for name, one in inputs.items()}
 
 
-def extract(path, questions, tokenizer, max_new_tokens):
-    """A store of the greedy answers to some questions."""
-    model = AutoModelForCausalLM.from_pretrained(
-        MODEL_DIR, dtype=torch.float32, attn_implementation="eager"
-    )
-    prompts = Prompts(tokenizer, model, "{question}", False, max_new_tokens)
-    source = HuggingFaceSource(
-        model,
-        prompts,
-        [prompts.encode(one) for one in questions],
-        Decoding(max_new_tokens=max_new_tokens),
-        Kept(columns=("default", "lens_entropy")),
-        batch_size=BATCH,
-    )
-    return build_store(path, source)
+@pytest.fixture(scope="module")
+def extract(questions, tokenizer, tmp_path_factory):
+    """The function that gives a store of the greedy answers of so many tokens."""
+    folder = tmp_path_factory.mktemp("extracted")
+
+    @cache
+    def to_store(max_new_tokens):
+        model = AutoModelForCausalLM.from_pretrained(
+            MODEL_DIR, dtype=torch.float32, attn_implementation="eager"
+        )
+        prompts = Prompts(tokenizer, model, "{question}", False, max_new_tokens)
+        source = HuggingFaceSource(
+            model,
+            prompts,
+            [prompts.encode(one) for one in questions[:N]],
+            Decoding(max_new_tokens=max_new_tokens),
+            Kept(columns=("default", "lens_entropy")),
+            batch_size=BATCH,
+        )
+        return build_store(folder / f"{max_new_tokens}.zarr", source)
+
+    return to_store
 
 
-@pytest.mark.parametrize("max_new_tokens", [12, 1])
+@pytest.mark.parametrize("max_new_tokens, by_token", [(12, True), (1, True), (12, False)])
 def test_scores_are_those_of_extract_and_predict(
-    saved, questions, tokenizer, model, tmp_path, max_new_tokens
+    saved, questions, tokenizer, model, extract, max_new_tokens, by_token
 ):
-    """Of answers that end by themselves, and of those that are cut off; in padded batches."""
-    store = extract(tmp_path / "a.zarr", questions[:N], tokenizer, max_new_tokens)
+    """Of answers that end by themselves, and of those that are cut off; in padded batches. Tokens
+    are scored as they come, as `predict --tokens` does."""
+    store = extract(max_new_tokens)
     guard = load(saved)
+    came = []
     with guard.watch(model, tokenizer) as watch:
+        if by_token:
+            watch.on_token(came.append)
         for first in range(0, N, BATCH):
             # a batch without padding, others with it
             inputs = padded(ask(tokenizer, questions[first : first + BATCH]), first // BATCH)
             model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
-    assert "generate" not in vars(model)
-    assert "forward" not in vars(model)
+    assert vars(model).keys().isdisjoint(("generate", "forward"))
     traces = [store[i] for i in range(N)]
-    assert watch.tokens == [one["tokens"][int(one["prompt_len"]) :].tolist() for one in traces]
+    starts = [int(one["prompt_len"]) for one in traces]
+    answers = [one["tokens"][n:].tolist() for one, n in zip(traces, starts, strict=True)]
+    assert watch.tokens == answers
     for name, scores in guard.score(store, force=True).items():
         found = [row[name] for row in watch.scores]
         np.testing.assert_allclose(found, scores, atol=2e-3, err_msg=name)
+    if not by_token:
+        assert watch.token_scores == []
+        return
+    assert watch.token_scores[0].keys() >= {*ALONE}
+    assert "token_sequence" not in watch.token_scores[0]  # it needs all tokens
+    scorer = guard.read(store, force=True)
+    ends = np.cumsum(store.lengths("tokens"))
+    for name in watch.token_scores[0]:
+        by_trace = np.split(scorer.score_tokens(name), ends[:-1])
+        for found, scores, start in zip(watch.token_scores, by_trace, starts, strict=True):
+            np.testing.assert_allclose(found[name], scores[start:], atol=2e-3, err_msg=name)
+    by_sequence = [[one for one in came if one.sequence == i] for i in range(N)]
+    assert [[one.id for one in row] for row in by_sequence] == watch.tokens
+    assert [one.position for one in by_sequence[0]] == list(range(len(watch.tokens[0])))
+    assert by_sequence[3][0].scores["entropy"] == watch.token_scores[3]["entropy"][0]
 
 
-def test_columns_that_may_be_missing_are_given(saved, questions, tokenizer, model, tmp_path):
+def test_columns_that_may_be_missing_are_given(saved, questions, tokenizer, model, extract):
     """Of what is said and of what is given: the scores of `predict` are with them."""
-    store = extract(tmp_path / "a.zarr", questions[:BATCH], tokenizer, 8)
+    store = extract(12)
     traces = [store[i] for i in range(BATCH)]
     expected = pytest.approx([float(one["eos_logprob"]) for one in traces], abs=1e-3)
     guard = load(saved, ["uncertainty"])
     watch = Watch(guard.score, guard.names, guard.models, model, tokenizer, keeps_rows=True)
     with watch:
-        model.generate(**ask(tokenizer, questions[:BATCH]), max_new_tokens=8, do_sample=False)
+        model.generate(**ask(tokenizer, questions[:BATCH]), max_new_tokens=12, do_sample=False)
     assert [float(row["eos_logprob"]) for row in watch.rows] == expected
     lengths = [int(one["prompt_len"]) for one in traces]
     prompts = [one["tokens"][:n].tolist() for one, n in zip(traces, lengths, strict=True)]
@@ -192,38 +222,6 @@ def test_a_cache_with_a_window_is_left_as_it_is(saved, questions, tokenizer, mod
     ]
     for found, given in zip(watch.scores, watch.score_given(prompts, watch.tokens), strict=True):
         assert found == pytest.approx(given, abs=2e-3)
-
-
-ALONE = ["saplma", "lstm_solo", "logreg_best", "mean_logprob", "entropy", "margin"]
-
-
-@pytest.mark.parametrize("max_new_tokens", [12, 1])
-def test_tokens_are_scored_as_they_come(
-    saved, questions, tokenizer, model, tmp_path, max_new_tokens
-):
-    """As `predict --tokens` does; of answers that end and that are cut off, one call at a time."""
-    store = extract(tmp_path / "a.zarr", questions[:N], tokenizer, max_new_tokens)
-    guard = load(saved, [*ALONE, "token_sequence"])
-    came = []
-    with guard.watch(model, tokenizer) as watch:
-        watch.on_token(came.append)
-        for first in range(0, N, BATCH):
-            inputs = padded(ask(tokenizer, questions[first : first + BATCH]), first // BATCH)
-            model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
-    scorer = guard.read(store, force=True)
-    lengths = store.lengths("tokens")
-    starts = np.cumsum([0, *lengths])
-    for name in ALONE:
-        scores = scorer.score_tokens(name)
-        for i, trace in enumerate(store):
-            expected = scores[starts[i] : starts[i + 1]][int(trace["prompt_len"]) :]
-            found = watch.token_scores[i][name]
-            np.testing.assert_allclose(found, expected, atol=2e-3, err_msg=name)
-    assert list(watch.token_scores[0]) == ALONE  # token_sequence needs all of them
-    by_sequence = [[one for one in came if one.sequence == i] for i in range(N)]
-    assert [[one.id for one in row] for row in by_sequence] == watch.tokens
-    assert [one.position for one in by_sequence[0]] == list(range(len(watch.tokens[0])))
-    assert by_sequence[3][0].scores["entropy"] == watch.token_scores[3]["entropy"][0]
 
 
 def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
