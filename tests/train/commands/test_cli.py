@@ -1,7 +1,6 @@
 """The command: every mistake is one line on stderr, exit status 2, and nothing written; Ctrl-C is
 130."""
 
-import json
 import os
 import signal
 import subprocess
@@ -34,27 +33,6 @@ def fail(capsys, tmp_path):
         return line
 
     return failing
-
-
-def test_paths_that_are_no_finished_store(fail, tmp_path, make_store, labels, store_path, capsys):
-    """Nothing there, an unfinished build, something else, a newer format, no name."""
-    assert "nowhere.zarr" in fail(tmp_path / "nowhere.zarr")
-    make_store(labels[:20], name="big.zarr.partial")
-    assert "big.zarr.partial holds 20 traces" in fail(tmp_path / "big.zarr")
-    (tmp_path / "photos").mkdir()
-    assert "photos" in fail(tmp_path / "photos")
-    store = make_store(labels[:20])
-    text = json.loads((store / "zarr.json").read_text())
-    text["attributes"]["trace_store"]["format_version"] = 99
-    (store / "zarr.json").write_text(json.dumps(text))
-    assert "99" in fail(store)
-    assert "expected a trace store" in fail("")  # an unset variable is not the example
-    line = fail_with(capsys, "--store", store_path, "--output-dir", store_path / "label")
-    assert "expected a directory outside the store" in line
-    (tmp_path / "file").write_text("")
-    status, _, lines = call(capsys, "--store", store_path, "--output-dir", tmp_path / "file")
-    assert status == 2
-    assert "expected a directory for results" in lines[-1]
 
 
 def test_what_a_store_lacks_is_named(fail, make_store, labels, tmp_path, golden_lines):
@@ -118,38 +96,17 @@ def test_a_trace_with_the_wrong_number_of_pairs(fail, make_store, labels, column
     assert f"column '{column}', trace 't7': expected {formula} =" in line
 
 
-@pytest.mark.parametrize(
-    "limit, way_out",
-    [
+def test_maps_that_do_not_fit(fail, store_path, monkeypatch):
+    """Batches of the longest traces have to fit: 288 bytes of a trace of 6 tokens."""
+    for limit, way_out in (
         (1500, "lower --batch-size, to 5 at most, or read fewer --layers"),
         (287, "read fewer --layers, or leave out long traces (python -m store subset)"),
-    ],
-)
-def test_maps_that_do_not_fit(fail, store_path, monkeypatch, limit, way_out):
-    """Batches of the longest traces have to fit: 288 bytes of a trace of 6 tokens."""
-    monkeypatch.setattr(requirements, "MAX_MAPS_BYTES", limit)
-    line = fail(store_path, "--models=charm", "--batch-size=8")
-    assert f"charm: expected at most {limit:,} bytes of column 'attentions' in a batch" in line
-    assert "found 2,304 in the 8 longest traces" in line
-    assert line.endswith(way_out)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--models=charm_edges", "--charm-threshold=0.04"], "expected 0.05 or more"),
-        (["--strata=hs_last"], "--strata: expected column 'hs_last' of text or one integer"),
-        (["--on-top-of=mean_logprop"], "is no baseline 'mean_logprop'; closest: 'mean_logprob'"),
-        (["--columns=hs_lats=hs_last"], "names that these detectors and baselines read"),
-        (["--columns=label=score"], "found 'label'"),
-        (["--models=logreg_pca", "--on-top-of=mean_logprob"], "--on-top-of: expected a detector"),
-        (["--output-dir=a\0b"], "--output-dir: expected printable characters"),
-        (["--models=all,lstm_solo"], "--models: there is no 'all'"),
-        *((["--" + flag, "9" * 400], f"--{flag}: expected") for flag in ("seed", "lstm-hidden")),
-    ],
-)
-def test_settings_that_do_not_fit_the_store(fail, store_path, flags, message):
-    assert message in fail(store_path, *flags)
+    ):
+        monkeypatch.setattr(requirements, "MAX_MAPS_BYTES", limit)
+        line = fail(store_path, "--models=charm", "--batch-size=8")
+        assert f"charm: expected at most {limit:,} bytes of column 'attentions' in a batch" in line
+        assert "found 2,304 in the 8 longest traces" in line
+        assert line.endswith(way_out)
 
 
 def test_the_example(tmp_path, monkeypatch, capsys):
@@ -250,16 +207,8 @@ def test_errors_of_the_machine_are_one_line(monkeypatch, capsys, error, status, 
     found, _, lines = call(capsys, "--store", "none.zarr")
     assert found == status
     assert [one[: len(start)] for one, start in zip(lines, line, strict=True)] == line
-
-
-@pytest.mark.parametrize("module", ["train.reprot", "models.mine"])
-def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch, module):
-    """Its traceback is what mends it."""
-
-    def train(arguments):
-        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
-    monkeypatch.setattr(cli, "train", train)
+    # the traceback of a module of ours that is missing is what mends it
+    error = ModuleNotFoundError("No module named 'train.reprot'", name="train.reprot")
     with pytest.raises(ModuleNotFoundError):
         main(["--store", "none.zarr"])
 
@@ -280,11 +229,11 @@ def test_commands_in_messages_are_named_as_the_user_calls_them(
     assert "\n  trace-train --store traces.zarr --resume\n" in out
 
 
-@pytest.mark.parametrize("command", ["compare", "evaluate", "predict"])
-def test_help_has_examples(capsys, command):
-    with pytest.raises(SystemExit, match=r"^0$"):
-        main([command, "--help"])
-    assert "examples:" in capsys.readouterr().out
+def test_help_has_examples(capsys):
+    for command in ("compare", "evaluate", "predict"):
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main([command, "--help"])
+        assert "examples:" in capsys.readouterr().out
 
 
 def test_mistakes_of_a_command_line_take_no_seconds():

@@ -29,52 +29,35 @@ def choose(ids=IDS, questions=QUESTIONS, texts=None, labels=LABELS, is_own=False
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_the_run_s_rows_are_judged_by_its_test_split(is_own):
-    """Of its own store, and of a copy of it under another name."""
-    found = choose(is_own=is_own)
-    assert found.rows.tolist() == TESTED
-    assert (found.n_seen, found.n_trained) == ((80, 0) if is_own else (0, 80))
+@pytest.mark.parametrize("is_labelled", [np.full(N, True), np.arange(N) % 4 > 0])
+def test_the_run_s_rows_are_judged_by_its_test_split(is_own, is_labelled):
+    """Of its own store, and of a copy of it under another name; unlabelled rows are not judged, nor
+    counted as anything else."""
+    found = choose(is_own=is_own, labels=np.where(is_labelled, LABELS, -1))
+    assert found.rows.tolist() == [row for row in TESTED if is_labelled[row]]
+    n_left = int(is_labelled[:80].sum())
+    assert (found.n_seen, found.n_trained) == ((n_left, 0) if is_own else (0, n_left))
+    assert found.n_unlabelled == np.sum(~is_labelled)
 
 
 def test_rows_of_the_own_store_that_the_run_did_not_use_are_left_out():
     """They were added later: their questions may be of any split."""
-    ids, questions = [*IDS, "new"], [*QUESTIONS, "q0"]
-    found = choose(ids, questions, labels=[*LABELS, 1], is_own=True)
-    assert found.rows.tolist() == TESTED
-    assert found.n_added == 1
+    found = choose([*IDS, "new"], [*QUESTIONS, "q0"], labels=[*LABELS, 1], is_own=True)
+    assert (found.rows.tolist(), found.n_added) == (TESTED, 1)
 
 
 def test_questions_that_the_run_was_trained_on_are_left_out_and_counted():
-    """Whatever the ids of their traces are; the rules may keep them."""
+    """Whatever the ids of their traces are; the rules may keep them. A text is known under any id,
+    and makes all traces of its question known; the same trace id under another question is another
+    trace."""
     ids = [f"other {i}" for i in range(N)]
     found = choose(ids)
     assert found.rows.tolist() == TESTED
     assert (found.n_trained, found.n_trained_questions) == (80, 40)
     kept = choose(ids, keep_trained=True)
     assert (len(kept.rows), kept.n_trained) == (N, 80)
-
-
-def test_a_text_is_known_under_any_id():
-    """And one known text makes all traces of its question known."""
     texts = [f"text of q{i // 2}" if i % 2 else f"another {i}" for i in range(N)]
-    found = choose(questions=OTHERS, texts=texts)
-    assert found.rows.tolist() == TESTED
-
-
-def test_an_id_alone_is_not_a_trace():
-    """The same trace id under another question is another trace."""
+    assert choose(questions=OTHERS, texts=texts).rows.tolist() == TESTED
     found = choose(questions=OTHERS)
     assert (len(found.rows), found.n_seen, found.n_trained) == (N, 0, 0)
-
-
-@pytest.mark.parametrize("is_own", [True, False])
-def test_unlabelled_rows_are_not_judged(is_own):
-    """Nor counted as anything else."""
-    labels = np.where(np.arange(N) % 4 == 0, -1, LABELS)
-    found = choose(labels=labels, is_own=is_own)
-    assert found.rows.tolist() == [row for row in TESTED if row % 4]
-    assert (found.n_unlabelled, found.n_seen + found.n_trained) == (30, 60)
-
-
-def test_an_empty_store_has_no_rows():
     assert len(choose([], [], labels=np.zeros(0, np.int64)).rows) == 0

@@ -86,13 +86,11 @@ def test_a_store_without_numbers_counts_from_1_and_says_so(tmp_path, capsys):
     assert words in (tmp_path / "run" / "report.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "flags", [["--layers=6"], ["--layers=0-2"], ["--models=saplma", "--saplma-layer=2"]]
-)
-def test_layers_that_the_store_does_not_keep_are_refused(stores, tmp_path, capsys, flags):
+def test_layers_that_the_store_does_not_keep_are_refused(stores, tmp_path, capsys):
     """Also where as many would be there, counted from 0."""
-    line = fail(capsys, "--store", stores["high"], "--output-dir", tmp_path / "no", *SMALL, *flags)
-    assert "it has layers 3-5, as the model numbers them" in line
+    argv = ["--store", stores["high"], "--output-dir", tmp_path / "no", *SMALL]
+    for flags in (["--layers=6"], ["--layers=0-2"], ["--models=saplma", "--saplma-layer=2"]):
+        assert "it has layers 3-5, as the model numbers them" in fail(capsys, *argv, *flags)
 
 
 def test_what_counts_is_what_is_read(stores, tmp_path, capsys):
@@ -105,8 +103,6 @@ def test_what_counts_is_what_is_read(stores, tmp_path, capsys):
     assert len(whole[2]) == 2  # of questions without a text, and of those that it was trained on
     engine = write(tmp_path / "engine.zarr", [1, 2, 3, 4, 5], final_norm=False)
     assert call(capsys, *predict(run, engine))[0] == 0
-    train(stores["all"], tmp_path / "whole", *ALONE)
-    fail(capsys, *predict(tmp_path / "whole", engine))
 
 
 @pytest.mark.parametrize(
@@ -165,38 +161,30 @@ def test_a_detector_that_this_process_does_not_know(stores, tmp_path, capsys, mo
     assert out.startswith("trace_id,split,lstm_solo")
 
 
-@pytest.mark.parametrize("name", ["entropy", "label", "trace_id", "a/b", "all"])
-def test_names_that_results_could_not_tell_apart_are_refused(capsys, monkeypatch, name):
-    """A baseline's, a column's, no file's."""
-    monkeypatch.setitem(DETECTORS, name, Mine)
-    assert f"called {name!r}" in fail(capsys, "--store", "none.zarr", LSTM)
-
-
 class Wide(LstmSolo):
     """A detector with an option that is no setting."""
 
     options = ("width",)
 
 
-def test_an_option_that_is_no_setting_is_one_line(stores, tmp_path, capsys, monkeypatch):
-    """Where to add it is said."""
+def test_detectors_that_cannot_be_registered_are_one_line(stores, tmp_path, capsys, monkeypatch):
+    """A name that results could not tell apart: a baseline's, a column's, no file's; an option of a
+    name that no setting has, with where to add it."""
+    for name in ("entropy", "label", "trace_id", "a/b", "all"):
+        with monkeypatch.context() as patch:
+            patch.setitem(DETECTORS, name, Mine)
+            assert f"called {name!r}" in fail(capsys, "--store", "none.zarr", LSTM)
     monkeypatch.setitem(DETECTORS, "wide", Wide)
     line = fail(capsys, "--store", stores["low"], "--output-dir", tmp_path / "o", "--models=wide")
     assert "wide: there is no setting 'width' for its option of that name; add a field" in line
 
 
-@pytest.fixture
-def mixed_store(tmp_path):
-    """A store that was merged of traces of two models."""
-    parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
-    store = write(tmp_path / "mixed.zarr", [1, 2, 3])
-    return set_provenance(store, source="merge", stores=parts)
-
-
-def test_what_makes_numbers_doubtful_is_told(mixed_store, tmp_path, capsys):
+def test_what_makes_numbers_doubtful_is_told(tmp_path, capsys, monkeypatch):
     """Few rows of a class, and a mixture of models: on the way, at the end, in the results and in
-    the report."""
-    results = train(mixed_store, tmp_path / "run", *ALONE, "--max-traces=100")
+    the report; once on a screen, where errors and results go to one place."""
+    parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
+    store = set_provenance(write(tmp_path / "s.zarr", [1, 2, 3]), source="merge", stores=parts)
+    results = train(store, tmp_path / "run", *ALONE, "--max-traces=100")
     captured = capsys.readouterr()
     (few,) = [one for one in results["remarks"] if "fewer than 20 traces of a class" in one]
     (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
@@ -205,16 +193,11 @@ def test_what_makes_numbers_doubtful_is_told(mixed_store, tmp_path, capsys):
     for warning in (few, mixed):
         assert [text.count(warning) for text in (captured.err, captured.out)] == [1, 1]
         assert report.count(warning.removeprefix("w")) == 1
-
-
-def test_what_makes_numbers_doubtful_is_said_once_on_a_screen(mixed_store, tmp_path, monkeypatch):
-    """Where errors and results go to one place; of several splits, too."""
     screen = tmp_path / "screen.txt"
-    with screen.open("w") as file:
-        monkeypatch.setattr("sys.stdout", file)
-        monkeypatch.setattr("sys.stderr", file)
-        results = train(mixed_store, tmp_path / "run", *ALONE, "--splits=2")
-    (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
+    with screen.open("w") as file, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file)
+        patch.setattr("sys.stderr", file)
+        train(store, tmp_path / "splits", *ALONE, "--splits=2")
     assert screen.read_text().count(mixed) == 1
 
 

@@ -198,19 +198,16 @@ class OwnLoss(Least):
 """
 
 
-def test_a_loss_of_its_own_is_minimised(store_path, write, tmp_path):
-    """Not replaced by that of the settings."""
-    file = write(OWN_LOSS)
-    flags = [*ONCE, f"--models={file}:OwnLoss", "--lr=1e-6"]
-    (training,) = train(store_path, tmp_path / "run", *flags)["models"]["own_loss"]["runs"]
+def test_a_loss_of_its_own_is_minimised(store_path, write, tmp_path, capsys):
+    """Not replaced by that of the settings, which would be without effect and are refused before
+    anything is trained."""
+    models = f"--models={write(OWN_LOSS)}:OwnLoss"
+    argv = ["--store", store_path, "--output-dir", tmp_path / "run", models]
+    for flag in ("--focal-loss", "--class-weights", "--label-smoothing=0.1"):
+        line = fail(capsys, *argv, flag)
+        said = f"own_loss: expected no {flag.partition('=')[0]} with a loss of its own, Tenfold"
+        assert said in line
+        assert not (tmp_path / "run" / "run.json").exists()
+    results = train(store_path, tmp_path / "run", *ONCE, models, "--lr=1e-6")
+    (training,) = results["models"]["own_loss"]["runs"]
     assert training["history"][0]["loss"] > 5  # ten times log 2
-
-
-@pytest.mark.parametrize("flag", ["--focal-loss", "--class-weights", "--label-smoothing=0.1"])
-def test_a_loss_of_its_own_takes_no_settings(flag, store_path, write, tmp_path, capsys):
-    """They would be without effect; nothing is trained."""
-    file = write(OWN_LOSS)
-    argv = ["--store", store_path, "--output-dir", tmp_path / "run", f"--models={file}:OwnLoss"]
-    line = fail(capsys, *argv, flag)
-    assert f"own_loss: expected no {flag.partition('=')[0]} with a loss of its own, Tenfold" in line
-    assert not (tmp_path / "run" / "run.json").exists()

@@ -5,11 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
-import small
 import torch
 from runs import call, copy_run, fail, predict, read_csv, read_scores, train
 
-from store import Column, StoreWriter, TraceStore
+from store import StoreWriter, TraceStore
 from train.commands.predictions import write_to_store
 from train.errors import ConfigError
 
@@ -62,31 +61,6 @@ def test_a_store_that_changed_meanwhile_gets_no_scores(make_store):
     with pytest.raises(ConfigError, match="found 2: another writer put another store there meanwh"):
         write_to_store(scored, scores, {})
     assert "score_saplma" not in TraceStore.open(path).schema.columns
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--models=x"], "the run has no 'x'; choose from lstm_solo, gnn_det_lstm, gvae_lstm, sap"),
-        (["--batch-size=0"], "--batch-size: expected at least 1"),
-        (["--store=nowhere.zarr"], "nowhere.zarr"),
-        (["--output=no/a"], "a' cannot be written; choose another file"),
-        (["--run=nowhere"], "results.json: expected a file of a finished run, found no file"),
-    ],
-)
-def test_mistakes_are_one_line(finished, store_path, capsys, flags, message):
-    assert message in fail(capsys, *predict(finished, store_path, *flags))
-
-
-def test_stores_that_do_not_fit_are_one_line(finished, make_store, labels, capsys, tmp_path):
-    """A column that is missing, and states of another width."""
-    line = fail(capsys, *predict(finished, make_store(labels, columns=["hs_last"])))
-    assert "gnn_det_lstm: expected column 'hidden_states'" in line
-    assert "leave it out with --models" in line
-    states = [np.zeros((2, 9), np.float16)]
-    wide = small.one_column(tmp_path / "wide.zarr", "hs_last", Column("float16", (2, 9)), states)
-    line = fail(capsys, *predict(finished, wide.path, "--models=lstm_solo"))
-    assert "shape {'hs_last': (2, 8)}, as in the run, found {'hs_last': (2, 9)}" in line
 
 
 def test_results_that_do_not_fit_are_one_line(finished, store_path, capsys, tmp_path):

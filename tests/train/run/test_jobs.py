@@ -9,18 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import SMALL, call, fail
+from runs import SMALL, call
 
 from train import fit_detectors
 from train.commands import main as cli
-from train.commands.main import main
 from train.errors import DataError, ResourceError
 from train.evaluate.results import TrainingFacts
 from train.run.trainer import Trainer
 
 CLOCKS = ("seconds", "wait_seconds", "ms_per_trace")
-SETTINGS = {"epochs": 2, "seeds": 2, "lstm_hidden": 8, "force_cpu": True}
-QUICK = SETTINGS | {"epochs": 1, "seeds": 1, "tune": "none"}
+QUICK = {"epochs": 1, "seeds": 1, "lstm_hidden": 8, "force_cpu": True, "tune": "none"}
 NAMES = ["lstm_solo", "saplma", "logreg_pca", "mean_logprob", "answer_length"]
 
 
@@ -37,8 +35,9 @@ def facts_of(run):
 def test_they_change_no_bit(store_path, n_jobs):
     """Nor do searches, weights that are kept in memory, and what is fitted beside them."""
     names = ",".join(NAMES)
-    alone = fit_detectors(store_path, only=names, jobs=1, **SETTINGS)
-    beside = fit_detectors(store_path, only=names, jobs=n_jobs, **SETTINGS)
+    settings = QUICK | {"seeds": 2, "tune": "small"}
+    alone = fit_detectors(store_path, only=names, jobs=1, **settings)
+    beside = fit_detectors(store_path, only=names, jobs=n_jobs, **settings)
     assert facts_of(beside) == facts_of(alone)
     assert beside.results.comparisons == alone.results.comparisons
     expected = alone.score(store_path)
@@ -74,37 +73,19 @@ def test_one_that_is_killed_is_said(store_path, monkeypatch):
     assert not multiprocessing.active_children()
 
 
-def test_a_training_may_start_processes(store_path, monkeypatch):
-    """As one does whose detector reads with workers of its own."""
-    train_once = Trainer.train_once
+def test_an_error_of_ours_is_told_with_its_place(store_path, monkeypatch):
+    """Also where a training starts processes, as one whose detector reads with workers of its own:
+    those end."""
 
-    def with_helper(*args):
+    def train_once(*_):
         helper = multiprocessing.get_context("fork").Process(target=str)
         helper.start()
         helper.join()
-        assert helper.exitcode == 0
-        return train_once(*args)
-
-    monkeypatch.setattr(Trainer, "train_once", with_helper)
-    run = fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **QUICK)
-    assert list(run.results.models) == ["lstm_solo", "saplma"]
-
-
-def test_an_error_of_ours_is_told_with_its_place(store_path, monkeypatch):
-    def train_once(*_):
-        raise KeyError("nowhere")
+        raise KeyError(f"status {helper.exitcode}")
 
     monkeypatch.setattr(Trainer, "train_once", train_once)
-    with pytest.raises(RuntimeError, match=r"in train_once(.|\n)*KeyError: 'nowhere'"):
+    with pytest.raises(RuntimeError, match=r"in train_once(.|\n)*KeyError: 'status 0'"):
         fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **QUICK)
-
-
-def test_they_need_a_thread_each(store_path, tmp_path, capsys):
-    line = ["--store", store_path, "--output-dir", tmp_path / "out", *SMALL, "--jobs=2"]
-    message = fail(capsys, *line, "--threads=2")
-    assert message.endswith("--jobs: expected 1 with 2 threads of arithmetic, found 2")
-    assert not list(tmp_path.glob("out/*.pt"))
-    assert main([*map(str, line), "--threads=1", "--only=mean_logprob,saplma"]) == 0
 
 
 class Unreachable(OSError):
@@ -119,8 +100,10 @@ class NoState(DataError):
         super().__init__(f"trace {trace} has no {column}")
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("error", [Unreachable("host", 80), NoState("t1", "hs_last")])
+@pytest.mark.parametrize(
+    "error, n_jobs",
+    [(Unreachable("host", 80), 1), (Unreachable("host", 80), 2), (NoState("t1", "hs_last"), 2)],
+)
 def test_an_error_of_a_library_says_its_text(
     store_path, tmp_path, monkeypatch, capsys, error, n_jobs
 ):
@@ -136,8 +119,7 @@ def test_an_error_of_a_library_says_its_text(
     assert (status, lines[-1].rpartition("train: ")[2]) == (2, str(error))
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("code", [None, 2, "no"])
+@pytest.mark.parametrize("code, n_jobs", [(None, 1), (2, 2), ("no", 2)])
 def test_a_method_that_exits_is_named(store_path, tmp_path, monkeypatch, capsys, code, n_jobs):
     """It would end the run as if that were done, without a word."""
     monkeypatch.setattr(Trainer, "train_once", lambda *_: sys.exit(code))
@@ -155,5 +137,5 @@ def test_a_file_that_a_killed_process_wrote_is_removed(store_path, tmp_path):
     for name in (*names, *others):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    fit_detectors(store_path, only="mean_logprob,saplma", output_dir=str(tmp_path), **SETTINGS)
+    fit_detectors(store_path, only="mean_logprob,saplma", output_dir=str(tmp_path), **QUICK)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.tmp")} == {*others}

@@ -102,12 +102,6 @@ def test_without_a_value_of_both_classes_is_one_line(with_pure, tmp_path, capsys
     assert "without answer_len '3': train would have 0 hallucinations and" in line
 
 
-def test_a_column_of_one_value_is_one_line(parts, tmp_path, capsys):
-    flags = ["--store", parts, "--output-dir", tmp_path / "o", *SMALL, *FLAGS]
-    line = fail(capsys, *flags, "--split=question_id")
-    assert "--hold-out each: expected 2 to 50 values of column 'question_id', found 150" in line
-
-
 def test_questions_that_training_has_are_no_test(write_lengths, tmp_path, capsys):
     """Half the questions of one value are all those of another: the figures are of the others, and
     what is missing is said."""
