@@ -157,7 +157,7 @@ def snapshot(path):
 
 
 def test_other_settings_and_another_store_are_refused(whole, stopped, capsys, make_store, labels):
-    """The differences are shown, and nothing is touched."""
+    """The differences are shown, a damaged state is named, and nothing is touched."""
     _, arguments = whole
     before = snapshot(stopped)
     resume = ["--output-dir", str(stopped), "--resume"]
@@ -167,26 +167,23 @@ def test_other_settings_and_another_store_are_refused(whole, stopped, capsys, ma
     assert "store: uuid" in line
     assert "rows 150 (the run: 200)" in line
     assert snapshot(stopped) == before
+    (state,) = stopped.glob("*.state.pt")
+    state.write_bytes(state.read_bytes()[:1000])
+    assert f"{state}: unreadable checkpoint" in resume_fails(capsys, arguments, stopped)
 
 
 def test_an_unfinished_run_is_not_lost_by_accident(whole, stopped, capsys):
-    """Without --resume or --overwrite the command is refused; with the latter it begins anew."""
+    """Without --resume or --overwrite the command is refused; with the latter it begins anew. The
+    settings that a run wrote need no other flag: they make the same results."""
     path, arguments = whole
     before, run = snapshot(stopped), run_of(stopped)
     command = [*arguments, "--output-dir", str(stopped)]
     assert "give --resume to continue it, --overwrite to delete it" in fail(capsys, *command)
     assert snapshot(stopped) == before
-    assert main([*command, "--overwrite"]) == 0
+    command = ["--config", str(path / "run.json"), "--output-dir", str(stopped), "--overwrite"]
+    assert main(command) == 0
     assert run_of(stopped) != run
     assert content(stopped, run_of(stopped)) == content(path, run_of(path))
-
-
-def test_the_written_settings_start_the_same_run(whole, tmp_path):
-    """--config with a run's run.json needs no other flag; a flag overrides it."""
-    path, _ = whole
-    out = tmp_path / "again"
-    assert main(["--config", str(path / "run.json"), "--output-dir", str(out)]) == 0
-    assert content(out, run_of(out)) == content(path, run_of(path))
 
 
 def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
@@ -232,13 +229,6 @@ def resume_fails(capsys, arguments, out):
     assert main([*arguments, "--output-dir", str(out), "--resume"]) == 2
     assert snapshot(out) == before
     return capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_damaged_state_is_one_line(whole, stopped, capsys):
-    """The file is named."""
-    (state,) = stopped.glob("*.state.pt")
-    state.write_bytes(state.read_bytes()[:1000])
-    assert f"{state}: unreadable checkpoint" in resume_fails(capsys, whole[1], stopped)
 
 
 def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys):
