@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 from runs import call, fail, train
-from tuning_stores import write_states
 
 from store import Column, StoreWriter, TraceStore
 from train.commands.main import main
@@ -43,14 +42,6 @@ def stores(folder, labels, store_writer):
         found[name] = store_writer(folder / f"{name}.zarr", values, change=prefix(name))
         set_model(found[name], "one")
     return found
-
-
-def write_bare(store_writer, path, labels):
-    """A store of the runs' model, of other questions, with labels and one state a trace."""
-    columns = ["question_id", "label", "hs_last"]
-    store = store_writer(path, labels, columns, change=prefix("u"))
-    set_model(store, "one")
-    return store
 
 
 def set_model(store, name):
@@ -138,40 +129,26 @@ def test_a_store_of_one_class_stops_no_other(runs, stores, capsys):
     assert [bool(one["metrics"]) for one in found] == [False, True]
 
 
-def test_a_matrix_of_runs_and_stores(runs, stores, capsys):
-    """The diagonal is the test split of the run; each cell is that of the runs by themselves."""
+def test_a_matrix_of_runs_and_stores(runs, stores, capsys, tmp_path):
+    """The diagonal is the test split of the run; each cell is that of the runs by themselves. The
+    page has the numbers and the picture."""
     argv = ["--matrix", *runs.values(), "--store", stores["alpha"], stores["beta"]]
-    found = evaluated(capsys, *argv)
+    found = evaluated(capsys, *argv, "--output", tmp_path / "x.html")
     assert list(found["runs"]) == ["run_alpha", "run_beta"]
     assert [one["own"] for one in found["results"]] == [True, False, False, True]
     assert [list(one["metrics"]) for one in found["results"]] == [["lstm_solo", "logreg_pca"]] * 4
     status, out, _ = evaluate(capsys, *argv)
     assert status == 0
     assert max(map(len, out.splitlines())) <= 100
+    page = (tmp_path / "x.html").read_text()
     for one in found["results"]:
         star = "*" if one["own"] else ""
         for metrics in one["metrics"].values():
-            assert f"{with_interval(metrics['auroc'], metrics['auroc_ci'])}{star}" in out
-
-
-def test_the_page_has_the_numbers(runs, stores, capsys, tmp_path):
-    """With the picture in it."""
-    argv = ["--matrix", *runs.values(), "--store", stores["alpha"], stores["beta"]]
-    found = evaluated(capsys, *argv, "--output", tmp_path / "x.html")
-    areas = [
-        with_interval(metrics["auroc"], metrics["auroc_ci"])
-        for one in found["results"]
-        for metrics in one["metrics"].values()
-    ]
-    text = (tmp_path / "x.html").read_text()
-    assert all(area in text for area in areas)
-    assert "Left out 20 traces without a label." in text
-    assert "<svg" in text
-
-
-def test_a_run_that_lacks_a_name_is_one_line(runs, stores, capsys):
-    argv = ["--matrix", *runs.values(), "--store", stores["beta"], "--models=gvae_lstm"]
-    assert "the run has no 'gvae_lstm'" in fail(capsys, "evaluate", *argv)
+            area = with_interval(metrics["auroc"], metrics["auroc_ci"])
+            assert f"{area}{star}" in out
+            assert area in page
+    assert "Left out 20 traces without a label." in page
+    assert "<svg" in page
 
 
 def test_a_copy_of_the_run_s_store_is_recognised(
@@ -189,18 +166,14 @@ def test_a_copy_of_the_run_s_store_is_recognised(
     assert kept["rows"] > warned["rows"]
 
 
-def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, capsys, tmp_path):
-    """Another width, another model, no labels, no store: nothing is scored, nothing is written."""
-    write_states(tmp_path / "wide.zarr", [0, 1] * 2, np.zeros((4, 2, 9)))
+def test_what_a_run_cannot_judge_is_one_line(runs, stores, store_writer, labels, capsys, tmp_path):
+    """Another model, or no labels: nothing is scored, nothing is written."""
     other_model = store_writer(tmp_path / "other.zarr", labels)
     set_model(other_model, "two")
-    without_label = ["question_id", "hs_last"]
-    unlabelled = store_writer(tmp_path / "unlabelled.zarr", labels, without_label)
+    unlabelled = store_writer(tmp_path / "unlabelled.zarr", labels, ["question_id", "hs_last"])
     set_model(unlabelled, "one")
     out = tmp_path / "x.html"
     for store, message in {
-        tmp_path / "wide.zarr": "lstm_solo: expected rows of shape {'hs_last': (2, 8)}",
-        tmp_path / "none.zarr": "none.zarr",
         other_model: "weights_sha256 'two', where the run was trained on 'one'",
         unlabelled: "the metrics: expected column 'label'",
     }.items():
@@ -212,34 +185,23 @@ def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, 
     assert any(remark.startswith("forced, although weights_sha256") for remark in remarks)
 
 
-@pytest.mark.parametrize(
-    "argv, message",
-    [
-        (["--store", "x.zarr"], "one of the arguments --run --matrix is required"),
-        (["--run", "nowhere", "--store", "x.zarr"], "nowhere/results.json: expected a file"),
-        (["--run", "a", "--store", "x", "--output", "x.pdf"], "ends in .html"),
-        (["--run", "a", "--store", "x", "--output", "no/x.html"], "'no/x.html' cannot be written"),
-        (["--run", "run_alpha", "--store", "x", "--batch-size=0"], "--batch-size"),
-    ],
-)
-def test_mistakes_are_one_line(runs, folder, capsys, monkeypatch, argv, message):
-    """Exit status 2, nothing on stdout."""
-    monkeypatch.chdir(folder)
-    line = fail(capsys, "evaluate", *argv)
-    assert line.startswith("python -m train evaluate: ")
-    assert message in line
-
-
-def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labels, capsys):
-    """Of scores, with the run's threshold; a store without scores has its labels, and it says."""
-    out = folder / "of_scores"
-    results = train(stores["alpha"], out, "--score-threshold=0.3", "--only=logreg_pca")
-    argv = ["--run", out, "--models=logreg_pca", "--store"]
-    (found,) = evaluated(capsys, *argv, stores["alpha"])["results"]
-    area = results["models"]["logreg_pca"]["test"]["auroc"]
-    assert found["metrics"]["logreg_pca"]["auroc"] == pytest.approx(area)
-    unscored = write_bare(store_writer, folder / "unscored.zarr", labels)
-    (found,) = evaluated(capsys, *argv, unscored)["results"]
+def test_what_a_run_needs_of_another_store(stores, folder, store_writer, labels, capsys):
+    """What its detectors add to has to be there for them, not for the others. Labels are made of
+    scores with the run's threshold; a store without scores has its labels, and it says."""
+    out = folder / "on_top"
+    flags = ["--score-threshold=0.3", "--only=lstm_solo,logreg_best", "--on-top-of=mean_logprob"]
+    train(stores["alpha"], out, *flags)
+    (found,) = evaluated(capsys, "--run", out, "--store", stores["alpha"])["results"]
+    for name, entry in read_entries(out).items():
+        assert found["metrics"][name]["auroc"] == pytest.approx(entry["test"]["auroc"])
+    columns = ["question_id", "label", "hs_last"]
+    bare = store_writer(folder / "bare.zarr", labels, columns, change=prefix("u"))
+    set_model(bare, "one")
+    argv = ["--run", out, "--store", bare]
+    line = fail(capsys, "evaluate", *argv, "--force-cpu")
+    assert "mean_logprob: expected column 'logprob'" in line
+    (found,) = evaluated(capsys, *argv, "--models=logreg_best")["results"]
+    assert list(found["metrics"]) == ["logreg_best"]
     assert found["hallucinations"] == int(np.sum(labels == 1))
     assert any("labels as stored" in remark for remark in found["remarks"])
 
@@ -267,17 +229,3 @@ def test_what_changed_in_the_own_store_is_said(folder, store_writer, labels, cap
     (found,) = evaluated(capsys, *argv)["results"]
     (remark,) = [one for one in found["remarks"] if "another label" in one]
     assert remark.startswith("warning: 3 test traces have another label, or none, than when")
-
-
-def test_a_run_on_top_of_a_baseline(stores, folder, store_writer, labels, capsys):
-    """What it adds to has to be there for its detectors; not for the others."""
-    out = folder / "on_top"
-    train(stores["alpha"], out, "--only=lstm_solo,logreg_best", "--on-top-of=mean_logprob")
-    (found,) = evaluated(capsys, "--run", out, "--store", stores["alpha"])["results"]
-    for name, entry in read_entries(out).items():
-        assert found["metrics"][name]["auroc"] == pytest.approx(entry["test"]["auroc"])
-    argv = ["--run", out, "--store", write_bare(store_writer, folder / "bare.zarr", labels)]
-    line = fail(capsys, "evaluate", *argv, "--force-cpu")
-    assert "mean_logprob: expected column 'logprob'" in line
-    (found,) = evaluated(capsys, *argv, "--models=logreg_best")["results"]
-    assert list(found["metrics"]) == ["logreg_best"]

@@ -115,16 +115,13 @@ def test_scores_of_tokens_as_json_lines(run, store, capsys):
 
 
 def test_new_traces_need_no_labels(run, tmp_path, capsys):
-    """Scores of tokens of a store without any label; without states of tokens there are none."""
+    """Scores of tokens of a store without any label; methods that score no token, without states of
+    tokens, are refused before anything is written."""
     plain = write_token_store(tmp_path / "plain.zarr", 5, without=("token_label", "label"))
     flags = ("--tokens", "--models=token_probe,lstm_solo", "--to-store")
     status, _, _ = call(capsys, *predict(run, plain, *flags))
     assert status == 0
     assert COLUMN in TraceStore.open(plain).schema.columns
-
-
-def test_methods_that_score_no_token(run, tmp_path, capsys):
-    """Said before anything is computed or written."""
     path = write_token_store(tmp_path / "last.zarr", 5, without=("hidden_states", "token_label"))
     flags = ("--tokens", "--models=saplma,answer_length", "--to-store")
     line = fail(capsys, *predict(run, path, *flags))
@@ -139,40 +136,41 @@ def test_settings_of_the_probe(store, tmp_path):
     assert results["models"]["token_probe"]["tokens"]["auroc"] > 0.7
 
 
-def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, capsys):
-    """No column, with the command that makes one; one class; another length; another number."""
-    missing = write_token_store(tmp_path / "missing.zarr", without=("token_label",))
-    line = fail(capsys, *arguments(missing, tmp_path / "out"))
-    assert "token_probe: expected column 'token_label'" in line
-    assert "python -m store extract STORE" in line
-    assert "or leave it out with --models" in line
-    right = write_token_store(tmp_path / "right.zarr", change=no_hallucination)
-    line = fail(capsys, *arguments(right, tmp_path / "out"))
-    assert "token_probe: column 'token_label', train split: expected hallucinated and right" in line
+def one_less(number, row):
+    if number == 7:
+        row["token_label"] = row["token_label"][:-1]
 
-    def one_less(number, row):
-        if number == 7:
-            row["token_label"] = row["token_label"][:-1]
 
-    short = write_token_store(tmp_path / "short.zarr", change=one_less, axis="labels")
-    line = fail(capsys, *arguments(short, tmp_path / "out"))
-    assert "column 'token_label', trace 't7': expected " in line
-    assert "one for each token of 'hidden_states'" in line
+def two(number, row):
+    row["token_label"][-1] = 2
 
-    def two(number, row):
-        row["token_label"][-1] = 2
 
-    other = write_token_store(tmp_path / "other.zarr", change=two)
-    assert "expected 1, 0 or -1, found 2" in fail(capsys, *arguments(other, tmp_path / "out"))
+@pytest.mark.parametrize(
+    "made, message",
+    [
+        ({"without": ("token_label",)}, "token_probe: expected column 'token_label'"),
+        (
+            {"change": no_hallucination},
+            "token_probe: column 'token_label', train split: expected hallucinated and right",
+        ),
+        (
+            {"change": one_less, "axis": "labels"},
+            "column 'token_label', trace 't7': expected ",
+        ),
+        ({"change": two}, "expected 1, 0 or -1, found 2"),
+    ],
+    ids=["no column", "one class", "another length", "another number"],
+)
+def test_labels_of_tokens_that_cannot_be_trained_on(made, message, tmp_path, capsys):
+    """Methods that learn from labels of traces are trained all the same; why tokens are not judged
+    is said."""
+    path = write_token_store(tmp_path / "s.zarr", **made)
+    assert message in fail(capsys, *arguments(path, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-
-
-def test_labels_of_tokens_that_are_not_needed(tmp_path, capsys):
-    """Methods that learn from labels of traces are trained; why tokens are not judged is said."""
-    path = write_token_store(tmp_path / "right.zarr", change=no_hallucination)
-    assert "tokens" not in train(path, tmp_path / "out", *FLAGS, "--only=saplma")
-    said = "tokens are not judged: column 'token_label', train split"
-    assert said in capsys.readouterr().out
+    if made == {"change": no_hallucination}:
+        assert "tokens" not in train(path, tmp_path / "out", *FLAGS, "--only=saplma")
+        said = "tokens are not judged: column 'token_label', train split"
+        assert said in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -181,15 +179,3 @@ def test_all_methods_leave_out_what_cannot_learn(store, tmp_path):
     flags = (*FLAGS, "--models=all", "--epochs=1")
     assert "token_probe" in train(store, tmp_path / "a", *flags)["models"]
     assert "token_probe" not in train(store, tmp_path / "b", *flags, "--mixup=0.2")["models"]
-
-
-def test_settings_that_tokens_cannot_have(store, tmp_path, capsys):
-    """Mixtures of traces, log-odds of traces below, a layer that is not there, a layer's number of
-    a detector without any."""
-    for flag, message in (
-        ("--mixup=0.2", "--mixup: token_probe learns from labels of tokens, not of traces"),
-        ("--on-top-of=mean_logprob", "--on-top-of: token_probe learns from labels of tokens"),
-        ("--token-layer=9", "token_probe: --token-layer"),
-    ):
-        assert message in fail(capsys, *arguments(store, tmp_path / "out", ALL, flag))
-    assert not list(tmp_path.glob("out/*.json"))

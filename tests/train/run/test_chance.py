@@ -13,12 +13,9 @@ NOISE = np.random.default_rng(0).random(N)
 KNOWING = 0.5 * SPLITS.labels_of("val") + 0.5 * NOISE
 
 
-def test_a_training_that_learned_is_not_warned_of():
+def test_a_training_that_has_not_left_chance_is_named():
+    """One line with the AUROC, its interval, and what to try; not of one that learned."""
     assert chance_warning("mine seed 0", KNOWING, SPLITS) is None
-
-
-def test_scores_without_order_are_named_with_their_interval():
-    """One line with the AUROC, its interval, and what to try."""
     line = chance_warning("mine seed 0", NOISE, SPLITS)
     assert line.startswith("warning: mine seed 0 has not left chance: validation AUROC 0.")
     assert line.endswith("try more --epochs, another --lr, more traces, or other --layers")

@@ -8,6 +8,7 @@ from runs import call, fail, predict, train
 
 from store.cli.main import main
 from train.data.metadata import is_metadata
+from train.files import read_json
 
 N = 400
 NEUTRAL = "It is so."
@@ -51,14 +52,21 @@ def first_sentence(out):
     return text[min(place for place in places if place >= 0) :].partition(" The best ")[0]
 
 
-def test_a_leak_comes_first(tmp_path):
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory):
+    """The directory of a run on traces whose annotator tells the label."""
+    out = tmp_path_factory.mktemp("leaky") / "run"
+    train(build(out.parent, annotated), out, "--models=saplma")
+    return out
+
+
+def test_a_leak_comes_first(leaky):
     """And the control that finds it makes the strata."""
-    out = tmp_path / "run"
-    results = train(build(tmp_path, annotated), out, "--models=saplma")
+    results = read_json(leaky / "results.json")
     assert results["verdict"]["control"]["rival"] == "metadata"
     assert results["baselines"]["metadata"]["test"]["auroc"] > 0.85
     assert results["strata"]["control"] == "metadata"
-    assert first_sentence(out).startswith(
+    assert first_sentence(leaky).startswith(
         "This data cannot show what a detector knows of answers: metadata, which reads the fields "
         "alone, above all annotator .9"
     )
@@ -69,23 +77,14 @@ def graded(i, label):
     return {"answer": NEUTRAL, "reader": label, "hops": i % 4}
 
 
-@pytest.fixture(scope="module")
-def graded_store(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("graded"), graded)
-
-
-@pytest.mark.parametrize(
-    "fields, expected", [("none", []), ("hops", ["hops"]), ("-hops", ["task"])]
-)
-def test_fields_are_chosen_as_by_extract(graded_store, tmp_path, fields, expected):
-    flags = ["--only=logreg_pca,metadata", "--second-label=reader", "--fields", fields]
-    baselines = train(graded_store, tmp_path / "run", *flags)["baselines"]
-    assert sorted(baselines.get("metadata", {"fields": {}})["fields"]) == expected
-
-
-def test_a_field_that_is_not_there_is_one_line(graded_store, tmp_path, capsys):
+def test_fields_are_chosen_as_by_extract(tmp_path, capsys):
+    store = build(tmp_path, graded)
+    for fields, expected in (("none", []), ("-hops", ["task"])):
+        flags = ["--only=logreg_pca,metadata", "--second-label=reader", "--fields", fields]
+        baselines = train(store, tmp_path / fields, *flags)["baselines"]
+        assert sorted(baselines.get("metadata", {"fields": {}})["fields"]) == expected
     flags = ["--output-dir", tmp_path / "run", "--models=saplma", "--fields=all,-hop"]
-    line = fail(capsys, "--store", graded_store, *flags)
+    line = fail(capsys, "--store", store, *flags)
     assert "--fields: expected all, none or some of" in line
     assert "found '-hop'; closest: 'hops'" in line
 
@@ -102,19 +101,17 @@ def test_without_a_leak_controls_are_at_chance(tmp_path):
     assert first_sentence(tmp_path / "run").startswith("The best detector")
 
 
-def test_fields_of_another_store_need_not_be_the_same(tmp_path, capsys):
+def test_fields_of_another_store_need_not_be_the_same(leaky, tmp_path, capsys):
     """A field that is not there tells nothing; without any the control is refused."""
-    out = tmp_path / "run"
-    train(build(tmp_path, annotated), out, "--only=logreg_pca,metadata,answer_text")
     for leak in (neutral, annotated):
         flags = ["--models=metadata,answer_text", "--force"]
-        status, _, _ = call(capsys, *predict(out, build(tmp_path, leak, seed=1), *flags))
+        status, _, _ = call(capsys, *predict(leaky, build(tmp_path, leak, seed=1), *flags))
         assert status == 0
     bare = tmp_path / "bare.zarr"
     file = tmp_path / "bare.jsonl"
     file.write_text(json.dumps({"id": "a", "hs": [[0.0] * 4] * 2}) + "\n")
     assert main(["import", str(bare), str(file), "--map", "question_id=id,hs_last=hs"]) == 0
-    line = fail(capsys, *predict(out, bare, "--models=metadata"))
+    line = fail(capsys, *predict(leaky, bare, "--models=metadata"))
     assert "metadata: the store has no field of questions (extract --fields)" in line
 
 

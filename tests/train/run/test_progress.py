@@ -33,11 +33,9 @@ def test_a_line_a_minute():
     )
 
 
-def test_a_short_training_says_nothing():
+def test_a_short_training_or_a_terminal_has_no_lines():
+    """A terminal has its bar."""
     assert run_steps(n_steps=50, seconds_a_step=1) == []
-
-
-def test_a_terminal_has_its_bar():
     assert run_steps(n_steps=50, seconds_a_step=4, is_terminal=True) == []
 
 
