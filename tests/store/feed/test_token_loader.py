@@ -7,37 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import SCHEMA, bits
 from small import complaint, make_store, one_column
-from stopping import visits
 from torch.utils.data import DataLoader, IterableDataset
 
 from store import Column, NotFoundError, RowRanges, SchemaError, TokenLoader, TraceLoader
 from store.feed.loader import LoaderOptions
 from store.read.token_choice import TokenChoice
-
-COLUMNS = ["tokens", "hidden_states", "zipped", "label", "states", "question", "flag"]
-
-
-def assert_values(batch, rows):
-    """What each token has, compared with a plain look-up in the rows that were written."""
-    for i, (row, at) in enumerate(visits(batch)):
-        for name in COLUMNS:
-            value = rows[row][1][name]
-            wanted = value[at] if SCHEMA.columns[name].axis else value
-            assert bits(batch[name][i]) == bits(wanted), (name, row, at)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_large_batches_are_gathered_in_parts(store_path, rows, monkeypatch, num_workers):
-    """By several threads, into memory that is used again."""
-    for name in ("read_options.SHARED_BYTES", "raw_array.SHARED_BYTES", "copies.WINDOWS_BYTES"):
-        monkeypatch.setattr(f"store.read.arrays.{name}", 64)
-    loader = TokenLoader(store_path, COLUMNS, 50, shuffle=True, num_workers=num_workers)
-    for _ in range(2):
-        for batch in loader:
-            assert_values(batch, rows)
-
 
 LAYERS = {"1": [0], "2,3": [1, 2], "1,3": [0, 2], 1: [1]}
 
@@ -147,6 +122,10 @@ def test_a_state_of_other_tokens_is_refused(tmp_path):
     for options in ({"tokens": "all"}, {"tokens": "answer", "rows": [0, 1, 3, 4, 2]}):
         with pytest.raises(ValueError, match="state_dict: expected"):
             TokenLoader(store, ["x"], **options).load_state_dict(state)
+    blocks = {"shuffle": "blocks", "block": 3}
+    state = TokenLoader(store, ["x"], buffer=20, **blocks).state_dict()
+    with pytest.raises(ValueError, match="expected buffer 21, found 20"):
+        TokenLoader(store, ["x"], buffer=21, **blocks).load_state_dict(state)
 
 
 OF_ONE = "one number a token of the axis 'tokens', found '{}'"
@@ -201,24 +180,3 @@ def test_several_workers_of_a_dataloader_are_refused(tmp_path):
     assert sorted(found) == [0, 0, 1, 1, 2, 2, 3, 4]
     with pytest.raises(RuntimeError, match="one of 2 workers of a DataLoader"):
         list(DataLoader(AllOf(loader), batch_size=None, num_workers=2))
-
-
-def test_tokens_in_blocks(tmp_path, store_path, rows):
-    """Each token once with its values, warm or cold, and exact states as of any shuffle."""
-    options = {"shuffle": "blocks", "block": 3, "buffer": 20}
-    batches = list(TokenLoader(store_path, COLUMNS, 7, num_workers=1, **options))
-    found = sorted(visit for batch in batches for visit in visits(batch))
-    assert found == [(i, at) for i, (_, row) in enumerate(rows) for at in range(len(row["tokens"]))]
-    for batch in batches:
-        assert_values(batch, rows)
-    store = small(tmp_path, [4, 3, 0, 5, 1, 40])
-    whole = values_of(store, **options)
-    assert sorted(whole) == list(range(53)) != whole != values_of(store, shuffle=True)
-    first = TokenLoader(store, ["x"], 5, **options)
-    parts = [x for _, batch in zip(range(4), first, strict=False) for x in batch["x"].tolist()]
-    second = TokenLoader(store, ["x"], 11, **options)
-    second.load_state_dict(first.state_dict())
-    assert parts + [x for batch in second for x in batch["x"].tolist()] == whole
-    other = TokenLoader(store, ["x"], 11, **options | {"buffer": 21})
-    with pytest.raises(ValueError, match="expected buffer 21, found 20"):
-        other.load_state_dict(first.state_dict())

@@ -170,32 +170,6 @@ def test_a_full_arena_falls_back_to_ordinary_memory(monkeypatch):
     ] * 3
 
 
-def test_a_block_is_reused_when_neither_process_holds_it():
-    """Whichever releases it last; what was sent once is not sent again."""
-    arena = shared.WorkerArena()
-    size, kind = (2**20,), np.dtype(np.uint8)
-    first = arena.empty(size, kind)
-    address = first.ctypes.data
-    place = arena.send(torch.from_numpy(first))
-    assert arena.send(torch.from_numpy(first)) is None
-
-    def given(n):
-        """Addresses of n arrays at once, more than other blocks: a free one is among them."""
-        return {array.ctypes.data for array in [arena.empty(size, kind) for _ in range(n)]}
-
-    arena.sent[place.block] = 0  # the parent releases it first
-    assert address not in given(2)
-    del first
-    assert address in given(3)
-    again = arena.empty(size, kind)
-    place = arena.send(torch.from_numpy(again))
-    address = again.ctypes.data
-    del again  # the worker releases it first
-    assert address not in given(3)
-    arena.sent[place.block] = 0
-    assert address in given(4)
-
-
 def memory_of(arena):
     return os.fstat(arena.key.fd).st_blocks * 512
 
@@ -203,11 +177,11 @@ def memory_of(arena):
 def test_idle_memory_is_returned_and_addresses_are_reused():
     arena = shared.WorkerArena()
     for _ in range(5):
-        for size in range(1, 30):
+        for size in range(1, 12):
             arena.empty((size * 2**20,), np.dtype(np.uint8))[:] = 1
         arena._trim(0)
         assert memory_of(arena) <= 4 * 2**20
-    assert arena._end < 2**30
+    assert arena._end < 2**27  # without reuse 330 MB
     assert arena.empty((2**20,), np.dtype(np.uint8)).max() == 0
 
 

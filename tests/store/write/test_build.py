@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from faults import Faulty, full_disk
-from small import complaint
+from small import complaint, refused
 
 from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
@@ -304,11 +304,9 @@ def test_commands_name_an_unfinished_store(path, capsys, command):
     """One line with its traces and the command that goes on, and status 2; but what is there can be
     described."""
     begin(path, 1, command="python -m store extract s.zarr --seed 3")
-    assert main([command, str(path), *(["t0"] if command == "get" else [])]) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert f"{path}.partial holds 1 trace of it" in printed.err
-    assert "Go on with: python -m store extract s.zarr --seed 3" in printed.err
+    said = refused(capsys, command, path, *(["t0"] if command == "get" else []))
+    assert f"{path}.partial holds 1 trace of it" in said
+    assert "Go on with: python -m store extract s.zarr --seed 3" in said
     assert main(["info", f"{path}.partial"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ": 1 trace, " in lines[0]
