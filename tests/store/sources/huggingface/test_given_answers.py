@@ -403,15 +403,20 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
     assert provenance["label_rule"].startswith("as given with the responses")
 
 
-def test_a_record_without_a_context_has_no_attention_on_it(extract):
-    """It is NaN, the rest of its columns are there."""
+def test_attention_on_the_context_is_that_of_its_tokens(extract):
+    """Of a record without a context it is NaN, the rest of its columns are there."""
     without = {"question_id": "b", "question": "the", "response": "mat"}
     write_lines("q.jsonl", give("mat", question="the cat?", context="cat"), without)
-    asked = ["--columns", "attn_cmass,attn_centropy,attn_entropy"]
-    assert extract("u.zarr", "q.jsonl", *asked, "--prompt-template", "{question}") == 0
+    columns = "context_start,context_len,attn_cmass,attn_centropy,attn_entropy,attentions"
+    asked = ["--columns", columns, "--prompt-template", "{question}"]
+    assert extract("u.zarr", "q.jsonl", *asked) == 0
     for row, has_context in zip(TraceStore.open("u.zarr"), [True, False], strict=True):
-        for name in ("attn_cmass", "attn_centropy"):
-            assert (np.isfinite(row[name]) == has_context).all()
+        n = len(row["attn_entropy"])
+        maps = row["attentions"].reshape(n, n, *row["attentions"].shape[1:]).astype(np.float64)
+        start, length = row["context_start"], row["context_len"]
+        on_context = maps[:, start : start + length].sum(1) if has_context else np.nan
+        np.testing.assert_allclose(row["attn_cmass"], on_context, atol=2e-3)
+        assert (np.isfinite(row["attn_centropy"]) == has_context).all()
         assert np.isfinite(row["attn_entropy"]).all()
 
 
