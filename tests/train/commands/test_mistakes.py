@@ -7,11 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
-import small
 from runs import fail
 from token_stores import write_token_store
-
-from store import Column
+from tuning_stores import write_states
 
 
 @pytest.fixture
@@ -29,8 +27,7 @@ def folder(tmp_path, monkeypatch, store_path, finished, store_writer):
     attributes = json.loads((tmp_path / "newer.zarr" / "zarr.json").read_text())
     attributes["attributes"]["trace_store"]["format_version"] = 99
     (tmp_path / "newer.zarr" / "zarr.json").write_text(json.dumps(attributes))
-    states = [np.zeros((2, 9), np.float16)]
-    small.one_column(tmp_path / "wide.zarr", "hs_last", Column("float16", (2, 9)), states)
+    write_states(tmp_path / "wide.zarr", [0, 1] * 2, np.zeros((4, 2, 9)))
     write_token_store(tmp_path / "tokens.zarr", 40)
     return tmp_path
 
