@@ -87,20 +87,9 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
     (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
     config = parse_arguments(command.split()).config
     assert config.store == "traces.zarr"
-    work = open_data(config, [tour / config.store])
-    assert work.names == [
-        "lstm_solo",
-        "saplma",
-        "clap",
-        "layer_transitions",
-        "act_conv",
-        "act_vit",
-        "logreg_pca",
-        "mahalanobis",
-        "relative_mahalanobis",
-        "haloscope",
-        "haloscope_projection",
-    ]
+    names = "lstm_solo saplma clap layer_transitions act_conv act_vit logreg_pca mahalanobis "
+    names += "relative_mahalanobis haloscope haloscope_projection"
+    assert open_data(config, [tour / config.store]).names == names.split()
 
 
 def test_each_method_is_listed_with_its_columns():
@@ -112,14 +101,6 @@ def test_each_method_is_listed_with_its_columns():
         row = next(row for row in rows if re.match(rf"\| [^|]*`{name}`", row))
         assert set(roles_of(find(name))) - {"question_id"} <= set(re.findall(r"`(\w+)`", row)), name
         assert f"`{name}`" in text
-
-
-def test_no_python_block_is_left_out():
-    names = {
-        "README.md",
-        *(f"docs/{name}.md" for name in ("guard", "import", "own_detector", "python")),
-    }
-    assert {name_of(document) for document in documents_with("python")} == names
 
 
 FEWER = {
@@ -156,9 +137,10 @@ def test_bash_blocks_run(tmp_path, monkeypatch, capsys, name, printed, shorter):
     assert printed in capsys.readouterr().out
 
 
-def test_no_bash_block_is_left_out():
-    names = {"docs/extract.md", "docs/tutorial.md"}
-    assert {name_of(document) for document in documents_with("bash")} == names
+def test_no_block_is_left_out():
+    named = {language: {*map(name_of, documents_with(language))} for language in ("python", "bash")}
+    run = {f"docs/{name}.md" for name in ("guard", "import", "own_detector", "python")}
+    assert named == {"python": {"README.md"} | run, "bash": {"docs/extract.md", "docs/tutorial.md"}}
 
 
 def test_targets_of_make_exist():
@@ -205,38 +187,29 @@ def headings(document):
     return {line.replace(" ", "-") for line in kept}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
-def test_benchmarks_that_are_cited_exist(document):
-    """Scripts, and tables of results."""
-    text = document.read_text().replace("my_question", "peers")  # of a recipe
-    for name in re.findall(r"python -m benchmarks\.([a-z_]+)", text):
-        assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
-    for name in re.findall(r"\b([a-z_]+\.(?:csv|png))\b", " ".join(re.findall("`(.*?)`", text))):
-        if name not in (
-            "scores.csv",
-            "questions.csv",
-            "judged.csv",
-            "ground_truth_scores.csv",
-            "answers.csv",
-            "notes.csv",
-        ):
-            assert (ROOT / "benchmarks" / "results" / name).exists(), name
+OF_USERS = {"scores", "questions", "judged", "ground_truth_scores", "answers", "notes"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_files_that_are_named_exist(document):
-    """Paths of files of this checkout; those of recipes have `my_` in their names."""
-    text = document.read_text()
-    for path in re.findall(r"`((?:store|models|train|tests|benchmarks|docs)/[\w./-]+)`", text):
+    """Paths of this checkout, benchmarks and their tables; those of recipes have `my_` in their
+    names."""
+    text = document.read_text().replace("my_question", "peers")
+    paths = re.findall(r"`((?:store|models|train|tests|benchmarks|docs)/[\w./-]+)`", text)
+    modules = re.findall(r"python -m benchmarks\.([a-z_]+)", text)
+    tables = re.findall(r"\b([a-z_]+)\.(csv|png)\b", " ".join(re.findall("`(.*?)`", text)))
+    paths += [f"benchmarks/{name}.py" for name in modules]
+    paths += [f"benchmarks/results/{'.'.join(one)}" for one in tables if one[0] not in OF_USERS]
+    for path in paths:
         if "my_" not in path and not path.startswith("benchmarks/results/NAME"):
             assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("room", ["store", "models", "train", "benchmarks"])
-def test_documents_that_code_names_exist(room):
-    for path in (ROOT / room).rglob("*.py"):
-        for name in re.findall(r"\bdocs/\w+\.md", path.read_text()):
-            assert (ROOT / name).exists(), f"{path}: {name}"
+def test_documents_that_code_names_exist():
+    for room in ("store", "models", "train", "benchmarks"):
+        for path in (ROOT / room).rglob("*.py"):
+            for name in re.findall(r"\bdocs/\w+\.md", path.read_text()):
+                assert (ROOT / name).exists(), f"{path}: {name}"
 
 
 def test_the_readme_is_short():
