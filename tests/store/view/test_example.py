@@ -46,7 +46,7 @@ def test_the_example_is_looked_at(browser, example):
         browser.wait_for_text("#rows .on", question)
         for tab, n_pictures, words in TABS:
             state = "filter=score_logreg_pca > 0&other=score_mean_logprob&edge=0.05"
-            browser.change(f"tab={tab}&{state}")
+            browser.open(f"{example}#tab={tab}&{state}")
             browser.wait_for_text("#panel", words)
             browser.wait_for(f"document.querySelectorAll('#panel .picture').length >= {n_pictures}")
             browser.wait_for_panel()
