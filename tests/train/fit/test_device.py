@@ -31,19 +31,19 @@ def train(store_path, name, **settings):
 
 
 @pytest.mark.parametrize(
-    "settings, capability, chosen",
+    "precision, capability, chosen",
     [
-        ({}, (9, 0), "bf16-mixed"),
-        ({}, (8, 0), "bf16-mixed"),
-        ({}, (7, 5), "32"),
-        ({"precision": "32"}, (9, 0), "32"),
-        ({"precision": "16-mixed"}, (7, 5), "16-mixed"),
+        ("auto", (9, 0), "bf16-mixed"),
+        ("auto", (8, 0), "bf16-mixed"),
+        ("auto", (7, 5), "32"),
+        ("32", (9, 0), "32"),
+        ("16-mixed", (7, 5), "16-mixed"),
     ],
 )
-def test_precision_on_a_gpu(settings, capability, chosen, monkeypatch):
+def test_precision_on_a_gpu(precision, capability, chosen, monkeypatch):
     """bf16 where the GPU computes in it, unless another is asked for."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert choose_precision(Config(**settings), "cuda") == chosen
+    assert choose_precision(Config(precision=precision), "cuda") == chosen
 
 
 def test_precision_on_a_cpu(monkeypatch):
@@ -53,11 +53,11 @@ def test_precision_on_a_cpu(monkeypatch):
     monkeypatch.setattr("train.fit.device._cpu_has_bf16", lambda: True)
     assert choose_precision(half, "cpu") == "bf16-mixed"
     monkeypatch.setattr("train.fit.device._cpu_has_bf16", lambda: False)
-    with pytest.raises(ConfigError, match="--precision: expected 32 on this CPU"):
-        choose_precision(half, "cpu")
-    message = "--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"
-    with pytest.raises(ConfigError, match=message):
-        choose_precision(Config(precision="16-mixed"), "cpu")
+    only = "--precision: expected 32 on this CPU"
+    either = "--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"
+    for config, message in ((half, only), (Config(precision="16-mixed"), either)):
+        with pytest.raises(ConfigError, match=message):
+            choose_precision(config, "cpu")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -35,8 +35,7 @@ def assert_same(one, two):
     assert all(map(torch.equal, *weights))
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("n_fit", [1, 50, 10_000])
+@pytest.mark.parametrize("n_fit, num_workers", [(1, 0), (50, 2), (10_000, 0)])
 def test_the_cache_changes_no_bit(data, n_fit, num_workers):
     """Of a training with augmentation and mixtures, whatever share of the images fits."""
     random = {"augment": "rand", "mixup": 0.4}
@@ -50,11 +49,11 @@ def test_the_cache_changes_no_bit(data, n_fit, num_workers):
 
 @pytest.mark.parametrize("name", ["act_conv", "act_vit"])
 def test_going_on_with_an_empty_cache_gives_the_same_bits(data, name):
-    """From any saved state, the images being read again."""
+    """From saved states within an epoch and at its end, the images being read again."""
     settings = {"save_every": "1", "augment": "rand", "name": name}
     whole, states = train(data, **settings)
     assert len(states) >= 6
-    for state in states[:-1]:
+    for state in states[1:-1:2]:
         resumed, _ = train(data, state, **settings)
         assert_same(whole, resumed)
 

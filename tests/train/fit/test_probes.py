@@ -29,21 +29,16 @@ LENGTHS = Probe(("answer_len",), lengths, optional=("score",), alternatives=("no
 
 def test_optional_columns_are_read_where_they_are(make_store, labels):
     """The score tells the label; a store without it is scored by what there is, and no trace is
-    called incomplete for it."""
+    called incomplete for it. Alternatives have names, and are not taken for layers."""
     columns = ["question_id", "label", "answer_len"]
-    without = split_data(make_store(labels, columns=columns, name="without.zarr"))
-    having = split_data(make_store(labels, columns=[*columns, "score"], name="having.zarr"))
     areas = []
-    for data in (without, having):
-        scored, fitted = score_probe("lengths", LENGTHS, data)
+    for more in ([], ["score"]):
+        path = make_store(labels, columns=[*columns, *more], name=f"{len(more)}.zarr")
+        scored, fitted = score_probe("lengths", LENGTHS, split_data(path))
         areas.append(fitted.val_auroc[1])
         assert scored.facts.traces_with_missing_numbers is None
     assert areas[0] < 0.8 < areas[1] == 1.0
-
-
-def test_alternatives_are_called_by_their_names(data):
-    """They are not taken for layers."""
-    facts = score_probe("lengths", LENGTHS, data)[0].facts
+    facts = scored.facts
     assert facts.alternative == "lengths"
     assert facts.layer is facts.layers is facts.layer_val_auroc is None
 

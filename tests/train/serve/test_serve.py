@@ -202,28 +202,22 @@ def test_answers_are_kept_as_the_next_training_set(file, example_store, tmp_path
     assert guard.score(both_path)["saplma"].tolist() == pytest.approx(both["saplma"].tolist())
 
 
-def test_answers_of_other_weights_are_not_appended(file, tmp_path):
-    """Of a model of the same name, which `--force` serves."""
+def test_answers_of_another_run_or_other_weights_are_not_appended(file, tmp_path):
+    """Of the same methods, and of a model of the same name, which `--force` serves; those of the
+    same run are."""
     guard, model, tokenizer = load(file)
     keeping = Keeping(tmp_path / "kept.zarr", sample=1)
-    Engine(guard, model, tokenizer, Limits(), keeping).close()
+    for _ in range(2):
+        Engine(guard, model, tokenizer, Limits(), keeping).close()
+    results = replace(guard.results, run="other")
+    other = replace(guard, models=replace(guard.models, results=results))
+    with pytest.raises(SchemaError, match=r"expected run '\w+', found 'other'; record into anothe"):
+        Engine(other, model, tokenizer, Limits(), keeping)
     with torch.no_grad():
         model.lm_head.weight[0] += 1
         model.model.layers[0].self_attn.q_proj.weight[0] += 1
     with pytest.raises(SchemaError, match=r"expected weights_sha256 '.*; record into another"):
         Engine(guard, model, tokenizer, Limits(), keeping, force=True)
-
-
-def test_scores_of_another_run_are_not_appended(file, tmp_path):
-    """Of the same methods; those of the same run are."""
-    guard, model, tokenizer = load(file)
-    results = replace(guard.results, run="other")
-    keeping = Keeping(tmp_path / "kept.zarr", sample=1)
-    for _ in range(2):
-        Engine(guard, model, tokenizer, Limits(), keeping).close()
-    other = replace(guard, models=replace(guard.models, results=results))
-    with pytest.raises(SchemaError, match=r"expected run '\w+', found 'other'; record into anothe"):
-        Engine(other, model, tokenizer, Limits(), keeping)
 
 
 class Disk(Files):
@@ -273,20 +267,20 @@ def test_an_answer_that_is_too_long_is_refused_with_its_length(client):
     assert n_prompt < 20 < longest <= n_answer
 
 
-def test_an_address_that_cannot_be_had_is_said_by_its_flag(file, capsys):
-    command = ["serve", "--run", str(file), "--model", str(MODEL_DIR)]
-    for flag, value in (("--port", "99999"), ("--host", "300.1.1.1")):
-        assert main([*command, flag, value]) == 2
-        (line,) = capsys.readouterr().err.splitlines()[-1:]
-        assert f"{flag}: expected a" in line
-
-
-def test_what_is_kept_is_said_with_where(capsys):
-    for flags in (["--keep", "a.zarr"], ["--sample", ".1"], ["--keep-above", "2"]):
-        assert main(["serve", "--run", "r", "--model", "m", *flags]) == 2
-    said = capsys.readouterr().err
-    assert said.count("--keep: expected with --sample or --keep-above, and these with it") == 2
-    assert "expected a number from 0 to 1, found 2" in said
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--port", "99999"], "--port: expected a"),
+        (["--host", "300.1.1.1"], "--host: expected a"),
+        (["--keep", "a.zarr"], "--keep: expected with --sample or --keep-above, and these with it"),
+        (["--sample", ".1"], "--keep: expected with --sample or --keep-above, and these with it"),
+        (["--keep-above", "2"], "expected a number from 0 to 1, found 2"),
+    ],
+)
+def test_wrong_flags_are_one_line(flags, message, file, capsys):
+    assert main(["serve", "--run", str(file), "--model", str(MODEL_DIR), *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert message in line
 
 
 def test_the_command_serves_until_a_signal(file, tmp_path):
