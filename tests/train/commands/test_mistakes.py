@@ -41,4 +41,4 @@ def test_every_mistake_is_one_line(folder, capsys, golden_lines):
         return re.split(r"\W+choose from", line)[0]
 
     golden_lines("mistakes.txt", refuse)
-    assert not [*folder.glob("runs/**/*.json")]
+    assert not [*folder.glob("runs/**/*.json"), *folder.glob("*.html")]
