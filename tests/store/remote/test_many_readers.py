@@ -58,6 +58,22 @@ def test_eight_ranks_fetch_each_byte_once(served, local):
     assert 0.9 * column_bytes(local) < fetched <= 1.05 * column_bytes(local)
 
 
+def test_the_disk_never_has_more_than_the_limit(served, local):
+    """Eight readers, each in its own order, and room for a fifth of what they read."""
+    limit = column_bytes(local) // 5
+    options = {"limit": limit, "epochs": 2}
+    with (
+        Readers(8, N_ROWS, **served, **options) as readers,
+        watched(served["cache_dir"]) as seen,
+    ):
+        for number in range(8):
+            readers.start(number, seed=number)
+        assert readers.join(4 * STATED_S)
+    print(f"{len(seen)} times, at most {max(seen) / limit:.3f} of the limit")
+    assert len(seen) > 100
+    assert max(seen) <= limit
+
+
 def test_whoever_is_killed_holds_nobody_up(served, local):
     """Readers and the fetching process, in turn at random: no value is wrong, nobody waits for
     ever, the disk stays below the limit, and nothing is left in the end.

@@ -120,7 +120,6 @@ def write_csv(path, names, key="trace_id", key_of=lambda i: f"t{i}"):
             "column data, set 0 held out",
         ),
     ],
-    ids=str,
 )
 def test_each_row_is_where_it_was_put(settings, expected, by, store):
     """By a word in any spelling, a value that is held out, or a filter; val is drawn from train by
