@@ -778,6 +778,7 @@ def test_what_another_time_may_mend_is_one_line(
 def test_a_batch_that_is_too_large_is_halved(extract, undisturbed, monkeypatch):
     """Both passes, until memory suffices: the same traces but for rounding. A size that failed is
     not tried again."""
+    whole = undisturbed(4)
     sizes = {"run_forward": [], "generate_answers": []}
 
     def with_less_memory(name):
@@ -795,7 +796,7 @@ def test_a_batch_that_is_too_large_is_halved(extract, undisturbed, monkeypatch):
         with_less_memory(name)
     assert extract("t.zarr", "--num-samples", "2") == 0
     assert sizes == {"generate_answers": [2] + [1] * 8, "run_forward": [4, 2] + [1] * 16}
-    found, whole = read("t.zarr"), undisturbed(4)
+    found = read("t.zarr")
     assert list(found) == list(whole)
     for trace_id, row in whole.items():
         assert_close(found[trace_id], row)
