@@ -193,6 +193,7 @@ class Chat(PlainText):
             raise SchemaError(
                 f"chat template: expected one that takes {takes}, found: {error}"
             ) from error
+        self._check_texts(turns)
 
     def text(self, turns: Sequence[Turn], message: str) -> str:
         return self._apply(self._messages(turns, message), add_generation_prompt=True)
@@ -224,6 +225,22 @@ class Chat(PlainText):
             messages, tokenize=False, add_generation_prompt=add_generation_prompt
         )
         return str(prompt)
+
+    def _check_texts(self, turns: Sequence[Turn]) -> None:
+        """Raise SchemaError if a text is not in the prompt: some templates take lists of parts, or
+        no system's message, and leave out others without a word.
+        """
+        messages = self._messages(turns, "{question}")
+        prompt = self._apply(messages, add_generation_prompt=True)
+        for i, message in enumerate(messages):
+            longer = {**message, "content": message["content"] + _PROBE}
+            changed = [*messages[:i], longer, *messages[i + 1 :]]
+            if self._apply(changed, add_generation_prompt=True) == prompt:
+                raise SchemaError(
+                    "chat template: expected one that writes the text of each turn, found one that "
+                    f"leaves out that of turn {i + 1} of {len(messages)} (role "
+                    f"{message['role']}); use a prompt template, or leave that turn out"
+                )
 
     def _try_answer(self, turns: Sequence[Turn]) -> str | None:
         """The space that the template puts before an answer; None if it is no mere space."""

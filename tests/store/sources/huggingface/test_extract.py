@@ -501,6 +501,24 @@ def chat_dir(model_dir, tmp_path):
     return path
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "turn"),
+    [
+        ("m['content']", "m['content'][0]['text']", "turn 1 of 2 (role system)"),  # of parts
+        ("in messages", "in messages if m['role'] != 'system'", "turn 1 of 2 (role system)"),
+        ("in messages", "in messages[:1]", "turn 2 of 2 (role user)"),
+    ],
+)
+def test_a_chat_template_that_leaves_out_a_text_is_refused(
+    extract, chat_dir, capsys, old, new, turn
+):
+    file = chat_dir / "chat_template.jinja"
+    file.write_text(file.read_text().replace(old, new))
+    assert extract("t.zarr", "--chat-template", "--system", "1+1", model=chat_dir) == 2
+    assert f"leaves out that of {turn}" in capsys.readouterr().err
+    assert not Path("t.zarr").exists()
+
+
 def test_the_tokenizers_chat_template(extract, chat_dir, tokenizer, capsys):
     """The prompt is what the template makes, special tokens once; without one it is refused. A chat
     is labelled by what it contains, unless another rule is asked for."""
