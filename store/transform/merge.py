@@ -29,6 +29,7 @@ from store.write.source import CopySource, Progress
 
 __all__ = ["merge_stores"]
 
+WITH_IDS = ("vLLM hidden states", "OpenHalDet")  # formats of imports that number no trace
 NewIds = dict[tuple[int, int], str]  # (store, row) -> id in the merged store, where it is another
 
 
@@ -50,7 +51,7 @@ def merge_stores(
     What exists already, made of the same stores, is left as it is.
 
     Each part of an import numbers the traces of a question from 1; here they get the ids that one
-    import of all parts gives.
+    import of all parts gives. Ids that were in the files stay.
 
     `mixed` merges stores of other models or layers as well; `shared` leaves out columns that not
     all have; `copy` copies all rows, into shards that are full and in no other store. `progress` is
@@ -64,7 +65,7 @@ def merge_stores(
     if not mixed:
         check_origin(stores)
     renamed: NewIds = {}
-    if _are_parts(stores):
+    if _are_parts(stores) and not _have_own_ids(stores[0]):
         renamed = _renumber(stores)
     else:
         check_ids(stores)
@@ -128,6 +129,12 @@ def _are_parts(stores: Sequence[TraceStore]) -> bool:
         and len(parts) == len(stores) > 1
         and len({n_parts for _, n_parts in parts}) == 1
     )
+
+
+def _have_own_ids(part: TraceStore) -> bool:
+    """Return whether the ids of a part of an import are those in its files, not numbers."""
+    of_import = part.provenance
+    return of_import.get("format") in WITH_IDS or TRACE_ID in of_import.get("map", {})
 
 
 def _renumber(stores: Sequence[TraceStore]) -> NewIds:

@@ -1,6 +1,8 @@
 """Merging stores, and the commands merge and subset, against the rows themselves."""
 
+import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -399,3 +401,19 @@ def test_small_columns_are_rewritten(tmp_path):
     assert merged.manifest.segments == {"hidden": [0, 1400], "tokens": [0, 1400]}
     assert merged["1.7"]["word"] == "ab"
     assert merged["1.7"]["hidden"].tolist() == [[7] * 64] * 70
+
+
+def test_parts_keep_the_ids_that_were_in_the_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i in range(4):
+        records = [{"trace_id": f"t{i}{k}", "question_id": "q", "x": [i, k]} for k in range(2)]
+        Path(f"{i}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    sources = [f"{i}.jsonl" for i in range(4)]
+    for part in ("1/2", "2/2"):
+        out = f"{part[0]}.zarr"
+        assert not main(["import", out, *sources, "--map", "x=x", "--part", part])
+    assert not main(["merge", "all.zarr", "1.zarr", "2.zarr"])
+    merged = TraceStore.open(Path("all.zarr"))
+    assert {i: trace["x"].tolist() for i, trace in zip(merged.ids, merged, strict=True)} == {
+        f"t{i}{k}": [i, k] for i in range(4) for k in range(2)
+    }
