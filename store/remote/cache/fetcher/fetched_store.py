@@ -187,8 +187,10 @@ class FetchedStore:
 
     async def check_same(self) -> None:
         """Raise NotFoundError if another store is at the address now, or another copy of it."""
-        group = await asyncio.to_thread(self.source.get, GROUP_FILE)
-        if not self._state.may_become(_state_of(group, self.url)):
+        now = await asyncio.to_thread(
+            again, lambda: _state_of(self.source.get(GROUP_FILE), self.url)
+        )
+        if not self._state.may_become(now):
             raise NotFoundError(
                 f"{self.url}: expected the store that was opened, found another one at its "
                 "address now; open it again"

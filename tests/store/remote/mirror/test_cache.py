@@ -1,6 +1,7 @@
 """A remote store is read through a mirror as a local one is."""
 
 import gc
+import itertools
 import os
 import pickle
 import shutil
@@ -158,6 +159,18 @@ def test_wrong_bytes_never_become_a_value(served, rows):
         return bytes([data[0] ^ 1]) + data[1:]
 
     served.files.spoil = once
+    store = served.open()
+    assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+
+
+def test_a_zarr_json_that_comes_wrong_is_fetched_again(served, rows):
+    """Every other time: as the store is opened, and as checksums are compared with it."""
+    turns = itertools.cycle([True, False])
+
+    def every_other(key, data):
+        return data.replace(b"crc32c", b"crc32b") if key == "zarr.json" and next(turns) else data
+
+    served.files.spoil = every_other
     store = served.open()
     assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
