@@ -29,6 +29,7 @@ from store.format.zarr_json import ArrayInfo
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.objects.objects import Objects
+from store.remote.objects.retry import again
 from store.remote.pushed import Sums
 from store.remote.transfer.commit import Remote
 from store.remote.transfer.lineage import sums_of
@@ -170,12 +171,19 @@ class Append:
 
     def _fetch(self, key: str, root: Path) -> None:
         """Take a shard of checksums from the bucket."""
-        data = self.objects.get(key)
-        if data != self.objects.get(key):  # what comes wrong would be committed
-            raise CorruptError(f"{self.objects.where(key)}: expected the same bytes twice")
         target = root / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        target.write_bytes(again(lambda: self._get_twice(key)))
+
+    def _get_twice(self, key: str) -> bytes:
+        """The bytes of an object; raises CorruptError unless they come twice."""
+        data = self.objects.get(key)
+        if data != self.objects.get(key):  # what comes wrong would be committed
+            raise CorruptError(
+                f"{self.objects.where(key)}: expected the same bytes twice, found two kinds; run "
+                "the same command again"
+            )
+        return data
 
     def _add_grown(self, root: Path, old: StoredArray, n_items: int) -> None:
         """The shards of a small array from its last one in the bucket on, from below `root`."""

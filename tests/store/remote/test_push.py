@@ -364,6 +364,23 @@ def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, pat
     assert content(tmp_path / "copy.zarr") == content(path)
 
 
+def test_checksums_that_come_wrong_are_fetched_again(bucket, objects, path, tmp_path):
+    """An append takes the last of them from the bucket, to write them with its own."""
+    push(path, objects)
+    grow(path, 5)
+    wrong = iter(range(1))
+
+    def faults(method, path):
+        is_sums = method == "GET" and "/_checksums/" in path
+        return "flip" if is_sums and next(wrong, None) is not None else None
+
+    bucket.server.faults = faults
+    push(path, objects)
+    assert next(wrong, None) is None
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 5)
+
+
 @pytest.mark.parametrize("is_append", [False, True])
 @pytest.mark.parametrize(
     "damage, words",
