@@ -110,7 +110,12 @@ def json_object(found: Any) -> dict[str, Any] | None:
     if found is None:
         return None
     values = found._asdict().items()
-    return {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values}
+    return {name: _as_list(one) if isinstance(one, np.ndarray) else one for name, one in values}
+
+
+def _as_list(values: np.ndarray) -> list:
+    """Integers of any shape, or floats `(n,)`, as JSON has them."""
+    return [*map(json_number, values.tolist())] if values.dtype.kind == "f" else values.tolist()
 
 
 def array_headers(values: np.ndarray) -> dict[str, str]:

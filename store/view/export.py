@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
+from store.read.directory import check_outside
 from store.read.filters.filter import filter_rows
 from store.view import PAGE
 from store.view.attention import MAX_EDGES, attention_edges, head_summary
@@ -71,8 +72,12 @@ def count_mistakes(table: Table) -> np.ndarray:
 
 
 def export_page(path: Path, text: str) -> Path:
-    """Write a page to a file .html, or as index.html of a folder; returns the file."""
+    """Write a page to a file .html, or as index.html of a folder; returns the file.
+
+    Raises SchemaError if that is inside a store, or an address.
+    """
     file = path if path.suffix == ".html" else path / "index.html"
+    check_outside(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -228,9 +233,8 @@ def array_record(values: np.ndarray, headers: dict[str, str] | None = None) -> d
 
 def page_text(recorded: dict[str, Any]) -> str:
     """The page with its styles, scripts and recorded answers: one HTML document."""
-    body = json.dumps(recorded, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
+    text = json.dumps(recorded, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    body = text.encode("utf-8", "replace")
     data = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode("ascii")
     modules = {f"page/{path.name}": module_address(path) for path in sorted(PAGE.glob("*.js"))}
     scripts = [json.dumps({"imports": modules}), 'import "page/main.js";']

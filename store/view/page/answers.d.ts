@@ -135,7 +135,7 @@ interface Candidate {
 interface Edges {
   queries: number[];
   keys: number[];
-  weights: number[];
+  weights: Cell[];
   n_above: number | string;
 }
 

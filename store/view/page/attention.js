@@ -6,6 +6,7 @@ import {
   checkbox,
   countText,
   heading,
+  numberOf as asNumber,
   numberText,
   pick,
   slider,
@@ -102,7 +103,8 @@ function arcs(/** @type {Trace} */ trace, /** @type {Edges} */ edges, width, hea
 }
 
 function draw(/** @type {Trace} */ trace, /** @type {Edges} */ edges, place) {
-  const { queries, keys, weights } = edges;
+  const { queries, keys } = edges;
+  const weights = edges.weights.map((weight) => Math.min(1, asNumber(weight))); // Infinity is none
   const n = trace.tokens.length;
   const step = Math.max(MIN_STEP, Math.min(60, Math.floor(place / Math.max(1, n))));
   const reach = queries.reduce((most, query, i) => Math.max(most, query - keys[i]), 1);

@@ -40,7 +40,8 @@ function lookUp({ answers, rules }, name, query) {
 // Only the strongest edges were kept, from a weight on.
 function edgesFrom(edges, { threshold, skip_first: skip }, rules) {
   if (!edges) return undefined;
-  const isIn = (i) => edges.weights[i] >= Math.fround(threshold) && !(skip && edges.keys[i] === 0);
+  const isIn = (i) =>
+    numberOf(edges.weights[i]) >= Math.fround(threshold) && !(skip && edges.keys[i] === 0);
   const kept = [...edges.weights.keys()].filter(isIn);
   const part = (name) => kept.slice(0, rules.max_edges).map((i) => edges[name][i]);
   const isCut = edges.n_above > edges.weights.length || threshold < rules.least_weight;

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from small import complaint, refused
-from view_traces import client_of, write_traces
+from view_traces import SCHEMA, client_of, write_traces
 
 from store import Column, Schema, SchemaError, TraceStore
 from store.cli.main import main
@@ -155,6 +155,28 @@ def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, c
 def test_an_export_of_nothing_is_refused(traces_path, tmp_path, capsys, options, said):
     assert said in refused(capsys, "view", traces_path, "--export", tmp_path / "x.html", *options)
     assert not any(tmp_path.iterdir())
+
+
+def test_no_page_is_written_into_a_store(traces_path, capsys):
+    before = sorted(traces_path.iterdir())
+    said = refused(capsys, "view", traces_path, "--limit", "1", "--export", traces_path)
+    assert "expected a path outside of every store" in said
+    assert sorted(traces_path.iterdir()) == before
+
+
+def test_infinite_attention_is_drawn(opened, traces, tmp_path):
+    """As the strongest there is; JSON has no such number."""
+    (trace_id, row), path = traces[0], tmp_path / "t.zarr"
+    row = row | {"attn_mean": np.full_like(row["attn_mean"], np.inf)}
+    write_traces(path, SCHEMA, [(trace_id, row)])
+    address = "/api/0/1/trace/0/attention/1?threshold=0.1&skip_first=1"
+    weights = client_of([path]).get(address).json()["weights"]
+    assert set(weights) == {"inf"}
+    assert main(["view", str(path), "--export", str(tmp_path / "x.html")]) == 0
+    browser = opened((tmp_path / "x.html").as_uri(), "tab=attention&row=0")
+    browser.wait_for_panel()
+    widths = browser.of_each("#panel path", "it.getAttribute('stroke-width')")
+    assert widths == ["4"] * len(weights)
 
 
 def test_a_store_is_viewed_in_a_notebook(opened, tmp_path, traces_path, run_path):
