@@ -184,6 +184,7 @@ def test_pictures_are_saved(closer, tab, n):
     """As PNG, and as SVG that needs nothing of the page."""
     browser = closer(row=2, tab=tab)
     browser.wait_for(f"document.querySelectorAll('#panel .picture').length >= {n}")
+    browser.wait_for_panel()
     browser.evaluate(SAVES)
     browser.choose("#save", "png")
     browser.wait_for(f"saved.length >= {n}")
