@@ -29,7 +29,7 @@ from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
 from store.remote.pushed import Sums, record_in
 
-__all__ = ["INDEX_FILE", "FetchedStore", "state_digest"]
+__all__ = ["INDEX_FILE", "FetchedStore", "fetch_group", "state_digest"]
 
 INDEX_FILE = "index"
 SOURCE_NAME = 16  # characters of a folder's name
@@ -80,6 +80,17 @@ def _state_of(group: bytes, url: str) -> _State:
     attributes = group_attributes(group, where)
     sums = record_in(attributes, where).in_bucket
     return _State(Manifest.from_attributes(attributes, where), sums)
+
+
+async def fetch_group(source: Objects, url: str) -> bytes:
+    """The `zarr.json` at an address now, fetched again if it comes wrong; raises FormatError."""
+
+    def fetch() -> bytes:
+        group = source.get(GROUP_FILE)
+        _state_of(group, url)
+        return group
+
+    return await asyncio.to_thread(again, fetch)
 
 
 def column_cells(manifest: Manifest) -> dict[str, range]:
@@ -187,10 +198,8 @@ class FetchedStore:
 
     async def check_same(self) -> None:
         """Raise NotFoundError if another store is at the address now, or another copy of it."""
-        now = await asyncio.to_thread(
-            again, lambda: _state_of(self.source.get(GROUP_FILE), self.url)
-        )
-        if not self._state.may_become(now):
+        group = await fetch_group(self.source, self.url)
+        if not self._state.may_become(_state_of(group, self.url)):
             raise NotFoundError(
                 f"{self.url}: expected the store that was opened, found another one at its "
                 "address now; open it again"

@@ -22,7 +22,7 @@ from store.read.directory import files_below
 from store.remote.cache.chunk_index import CHUNK_MARGIN
 from store.remote.cache.fetcher.fetch_queue import FetchQueue, Ticket
 from store.remote.cache.fetcher.fetched_column import FetchedColumn
-from store.remote.cache.fetcher.fetched_store import FetchedStore, state_digest
+from store.remote.cache.fetcher.fetched_store import FetchedStore, fetch_group, state_digest
 from store.remote.cache.fetcher.inventory import BASE_BYTES, Inventory
 from store.remote.cache.fetcher.use_times import Reader, Uses
 from store.remote.cache.location import SOCKET_FILE, STORES_DIR, socket_address
@@ -30,7 +30,6 @@ from store.remote.cache.messages import pack, receive_from
 from store.remote.objects.address import source_name
 from store.remote.objects.faults import disk_fault
 from store.remote.objects.objects import Objects, open_objects
-from store.remote.objects.retry import again
 from store.system import FETCHER_THREADS
 
 __all__ = ["Server", "listen"]
@@ -129,14 +128,13 @@ class Server:
             self.sources[name] = settings, source
         group = b""
         if digest is None:
-            group, digest = await _committed(source, name, url)
+            group = await fetch_group(source, url)
+            digest = state_digest(name, group, url)
         if not digest.startswith(name):
             raise StoreError(f"{url}: the settings of its server were changed: open it again")
         folder = self.directory / STORES_DIR / digest
         if digest not in self.stores:
-            group = group or _left_group(folder, name, url)
-            if not group:
-                group, _ = await _committed(source, name, url)
+            group = group or _left_group(folder, name, url) or await fetch_group(source, url)
         if digest not in self.stores:  # nothing is waited for from here on
             if state_digest(name, group, url) != digest:
                 raise StoreError(
@@ -316,16 +314,6 @@ class _Session:
         cells, when, again = numbers.reshape(-1, 3).T
         self.announcer = self.announcer or self.queue.join(now)
         self.queue.want(column, Uses(column.cells.start + cells, when, again), now, self.announcer)
-
-
-async def _committed(source: Objects, name: str, url: str) -> tuple[bytes, str]:
-    """The `zarr.json` at an address, and the digest of its state; raises FormatError."""
-
-    def fetch() -> tuple[bytes, str]:
-        group = source.get(GROUP_FILE)
-        return group, state_digest(name, group, url)
-
-    return await asyncio.to_thread(again, fetch)
 
 
 def _left_group(folder: Path, name: str, url: str) -> bytes:
