@@ -24,7 +24,6 @@ from store.write.build import build_store, open_begun
 
 GENERATIONS = "ABCDEF"
 BY_STEP = "ABCD"
-NOT_CUT = "AEF"  # these kept the whole answer
 UNIT = 1 / 256  # attention in units that float16 and every sum of them in float32 hold exactly
 
 

@@ -155,7 +155,6 @@ def files(path):
 
 
 BEFORE = ([1.0, 0.0, 1.0, 0.0, None, 0.25], LABELS)
-LABELLED = "question_id,label\nq0,1\n"
 CHANGE = "question_id,score\nq0,0.25\n"
 
 
