@@ -9,7 +9,6 @@ from store.cli.command import argument, flag
 from store.cli.progress import Progress, sizes_text
 from store.remote.objects.address import UNSIGNED
 from store.remote.objects.objects import open_objects
-from store.remote.transfer.parallel import Moved
 from store.remote.transfer.pull import pull_store
 from store.reports import count, say
 
@@ -41,26 +40,22 @@ class Pull(push.Moving):
     anonymous: bool = flag("ask without credentials, as public buckets allow")
     ignore_space: bool = shared_options.IGNORE_SPACE
 
-    def run(self) -> int:
+    def move(self) -> int:
         if self.anonymous:
             os.environ |= dict.fromkeys(UNSIGNED.values(), "true")
         objects = open_objects(self.url, endpoint=self.endpoint, usual_s=push.USUAL_S)
-
-        def pull() -> Moved:
-            with (
-                Progress.of_bytes() as progress,
-                Progress.of_bytes(lambda *done: f"checked: {sizes_text(*done)}") as checking,
-            ):
-                return pull_store(
-                    objects,
-                    self.out,
-                    dry_run=self.dry_run,
-                    ignore_space=self.ignore_space,
-                    progress=progress,
-                    checking=checking,
-                )
-
-        pulled = self.stoppable(pull)
+        with (
+            Progress.of_bytes() as progress,
+            Progress.of_bytes(lambda *done: f"checked: {sizes_text(*done)}") as checking,
+        ):
+            pulled = pull_store(
+                objects,
+                self.out,
+                dry_run=self.dry_run,
+                ignore_space=self.ignore_space,
+                progress=progress,
+                checking=checking,
+            )
         would = "would be " if self.dry_run else ""
         say(f"{self.out}: {count(pulled.n_rows, 'trace')}")
         self.print_files(pulled, f"{would}pulled")

@@ -3,8 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from store.cli.arguments import path, program
@@ -18,6 +17,7 @@ from store.reports import NOTHING_TO_DO, count, say, size_text
 __all__ = ["ADDRESSES", "CREDENTIALS", "USUAL_S", "Moving", "Push"]
 
 USUAL_S = 120.0  # that a request may take with all its repetitions: somebody waits
+SIGNAL_S = 0.1  # between two looks for Ctrl-C
 
 CREDENTIALS = """\
 Credentials come from the environment and are never stored or shown: AWS_ACCESS_KEY_ID,
@@ -49,18 +49,25 @@ class Moving(Command):
         "address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL"
     )
 
-    def stoppable(self, work: Callable[[], Moved]) -> Moved:
-        """Do the work; Ctrl-C ends the process at once, whatever requests are on their way.
+    def run(self) -> int:
+        """Move in a thread; Ctrl-C ends the process at once, whatever requests are on their way.
 
-        In a thread: Python hears of no signal while the main one waits for the client.
+        Python runs no handler while the main thread waits for the client, nor while it waits
+        without end and another thread gets the signal.
         """
-        future = ThreadPoolExecutor(1).submit(work)
+        future = ThreadPoolExecutor(1).submit(self.move)
         try:
+            while not future.done():
+                wait([future], timeout=SIGNAL_S)
             return future.result()
         except KeyboardInterrupt as error:
             line = f"{program('store')} {self.command}: stopped; the same command goes on"
             say(line, file=sys.stderr, flush=True)
             os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
+
+    def move(self) -> int:
+        """Copy; return the exit status."""
+        raise NotImplementedError
 
     @staticmethod
     def print_files(done: Moved, verb: str) -> None:
@@ -86,23 +93,19 @@ class Push(Moving):
     no_card: bool = flag("write no README.md beside the store")
     dry_run: bool = flag("print what would be done; push nothing")
 
-    def run(self) -> int:
+    def move(self) -> int:
         objects = open_objects(
             self.url, endpoint=self.endpoint, usual_s=USUAL_S, more_s=upload_s(self.source)
         )
-
-        def push() -> Moved:
-            with Progress.of_bytes() as progress:
-                return push_store(
-                    self.source,
-                    objects,
-                    dry_run=self.dry_run,
-                    restart=self.restart,
-                    with_card=not self.no_card,
-                    progress=progress,
-                )
-
-        pushed = self.stoppable(push)
+        with Progress.of_bytes() as progress:
+            pushed = push_store(
+                self.source,
+                objects,
+                dry_run=self.dry_run,
+                restart=self.restart,
+                with_card=not self.no_card,
+                progress=progress,
+            )
         would = "would be " if self.dry_run else ""
         traces = count(pushed.n_rows, "trace")
         if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
