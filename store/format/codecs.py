@@ -158,7 +158,7 @@ def _coder(name: str, arguments: dict[str, Any]) -> tuple[Any, Callable[..., obj
 def _parse_level(name: str, text: str) -> int:
     levels = _LEVELS[name]
     try:
-        level = int(text)
+        level = int(text.encode("ascii"))  # Python alone takes digits of other scripts
     except ValueError:
         level = levels.stop  # no level, as the check below says
     if level not in levels:
