@@ -31,6 +31,7 @@ Rows = Iterator[tuple[str, dict]]
 def made_once(path: Path, make: Callable[[Path], object]) -> Path:
     """A file or folder of test data, made unless it is there."""
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         make(path)
         read_back(path)
     return path
