@@ -90,7 +90,8 @@ def test_whoever_is_killed_holds_nobody_up(served, local):
             readers.start(number, seed=number)
         for _ in range(N_KILLS):
             end = time.monotonic() + dice.uniform(0.2, 0.8)
-            while time.monotonic() < end:
+            # one that was killed is started again
+            while time.monotonic() < end or not fetchers(cache_dir):
                 waits.append(readers.longest_wait())
                 time.sleep(0.02)
             running = fetchers(cache_dir)
