@@ -163,7 +163,10 @@ class ExtractOptions(Command):
         "TEXT",
     )
     chat_template: bool = flag("ask in the tokenizer's own chat template")
-    system: str | None = option("the system's message in a chat (default: none)", "TEXT")
+    system: str | None = option(
+        "the system's message in a chat; '' for an empty one (default: the template's own, if any)",
+        "TEXT",
+    )
     few_shot: Path | None = option(
         "questions with answers to put before each question, in a chat as turns; a file as for "
         "--questions, each question once and only right answers (default: none)",

@@ -17,8 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
 from store.reports import say
 from store.sources.huggingface.generation import end_ids
-from store.sources.huggingface.prompts import PlainText
-from store.sources.huggingface.tokenization import go_on, tokenize
+from store.sources.huggingface.prompts import Chat, ChatTextError, PlainText
 from train.library.guard import Guard
 from train.library.watch import Watch
 from train.serve.keep import Keep
@@ -184,18 +183,16 @@ class Engine:
         if not is_plain and self.tokenizer.chat_template is None:
             text = "messages: the model has no chat template; ask /v1/completions with a prompt"
             raise Refused(400, text, "messages")
+        given = asked.answer or None
         try:
-            prompt = asked.prompt
-            if not isinstance(prompt, str):
-                options: Any = {"tokenize": False, "add_generation_prompt": True}
-                prompt = str(self.tokenizer.apply_chat_template(prompt, **options))
-            if asked.answer:
-                space = self._plain.separator(prompt, asked.answer) if is_plain else ""
-                joined = space + asked.answer
-                tokens, n = go_on(self.tokenizer, prompt, joined, special=is_plain)
+            if isinstance(asked.prompt, str):
+                tokens, n, _ = self._plain.encode(asked.prompt, given)
             else:
-                tokens = tokenize(self.tokenizer, prompt, special=is_plain, offsets=False)
-                n = len(tokens.ids)
+                chat = Chat(self.tokenizer, asked.prompt)
+                tokens, n, _ = chat.encode(chat.prompt(asked.prompt, given), given)
+        except ChatTextError as error:
+            text = "messages: the chat template leaves out the text of a turn; leave that turn out"
+            raise Refused(400, text, "messages") from error
         except Exception as error:  # templates and tokenizers raise nothing narrower
             text = "the tokenizer or its chat template cannot take these texts or roles"
             raise Refused(400, text, "prompt" if is_plain else "messages") from error

@@ -22,6 +22,7 @@ from store.labels.answer_scores import without_thought
 from store.labels.grading import Case, Verdict
 from store.sources.huggingface.batching import Halving, run_apart
 from store.sources.huggingface.generation import check_positions, go_together, next_logits
+from store.sources.huggingface.prompts import Chat, chat_messages
 from store.sources.huggingface.provenance import describe_model
 from store.sources.huggingface.tokenization import tokenize
 
@@ -117,7 +118,7 @@ class HuggingFaceJudge:
         self.n_ids: int = config.vocab_size
         self.longest = getattr(config, "max_position_embeddings", None)
         self._ids = _ids_of_words(tokenizer, self.n_ids)
-        self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
+        self._chat = self._read_chat() if self.is_chat else None
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """Judge answers, a batch at a time.
@@ -150,21 +151,16 @@ class HuggingFaceJudge:
             "min_verdict_mass": MIN_VERDICT_MASS,
         }
 
+    def _read_chat(self) -> Chat:
+        try:
+            return Chat(self.tokenizer, chat_messages(None, [], self.template))
+        except SchemaError as error:
+            raise SchemaError(f"judge {self.name!r}: {error}") from error
+
     def _prompt(self, case: Case) -> str:
         texts = _texts(case)
         text = _FIELD.sub(lambda field: texts[field[1]], self.template)
-        if not self.is_chat:
-            return text
-        try:
-            prompt = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-            )
-        except Exception as error:  # a chat template may raise anything
-            raise SchemaError(
-                f"judge {self.name!r}: expected a chat template that takes a question, "
-                f"found: {error}"
-            ) from error
-        return str(prompt)
+        return text if self._chat is None else self._chat.prompt(chat_messages(None, [], text))
 
     def _encode(self, case: Case) -> list[int] | None:
         """Token ids of a prompt; None if the model cannot take them."""

@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from store.labels.rule import label_scores
 from store.reports import LeftOut
 from store.sources.huggingface.tokenization import (
     NO_LABEL,
+    Tokens,
     appends_tokens,
     go_on,
     knows_spaces,
@@ -42,15 +43,19 @@ from store.sources.prompt_templates import (
 from store.sources.questions import Question
 
 __all__ = [
+    "Chat",
+    "ChatTextError",
     "EncodedQuestion",
     "EncodedQuestions",
     "PlainText",
     "PromptError",
     "Prompts",
+    "chat_messages",
     "encode_questions",
 ]
 
 Turn = tuple[str, str]  # a message and its answer
+Message = dict[str, str]  # of a chat: its role and its content
 
 NO_CONTEXT = (-1, 0)
 # punctuation that ends a word, which is none of a calculation's, and quotes that begin one
@@ -60,6 +65,10 @@ _PROBE = "answer"  # stands for an answer where a chat template is tried
 
 class PromptError(ValueError):
     """A question whose prompt, or whose response, the model cannot take."""
+
+
+class ChatTextError(SchemaError):
+    """A chat template that leaves out the text of a turn."""
 
 
 class PromptText(NamedTuple):
@@ -137,6 +146,14 @@ class EncodedQuestion(NamedTuple):
         return {}
 
 
+class EncodedText(NamedTuple):
+    """The tokens of a prompt, and of the response behind it."""
+
+    tokens: Tokens
+    n_prompt: int  # of the tokens
+    n_chars: int  # of both texts
+
+
 class PlainText:
     """Puts turns before a message, with an empty line behind each."""
 
@@ -144,6 +161,7 @@ class PlainText:
     adds_special = True
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
         self._spaces = knows_spaces(tokenizer)
         self._special = special_tokens(tokenizer)
 
@@ -154,10 +172,6 @@ class PlainText:
         )
         return "".join(shots) + message
 
-    def text_before(self, response: str, turns: Sequence[Turn], message: str) -> str:
-        """The text that a given response stands behind."""
-        return self.text(turns, message)
-
     def separator(self, prompt: str, response: str) -> str:
         """What comes between a prompt and a response: a space, where neither has one, or nothing.
 
@@ -167,87 +181,104 @@ class PlainText:
         is_special = any(prompt.endswith(token) for token in self._special)
         return " " if self._spaces and prompt and not has_one and not is_special else ""
 
+    def encode(
+        self, prompt: str, response: str | None = None, *, offsets: bool = False
+    ) -> "EncodedText":
+        """Tokenise a prompt and the response that may stand behind it; with one, with `offsets`.
+
+        A tokenizer may raise anything for texts that it cannot take.
+        """
+        special = self.adds_special
+        if response is None:
+            tokens = tokenize(self.tokenizer, prompt, special=special, offsets=offsets)
+            return EncodedText(tokens, len(tokens.ids), len(prompt))
+        answer = self.separator(prompt, response) + response
+        tokens, n_prompt = go_on(self.tokenizer, prompt, answer, special=special)
+        return EncodedText(tokens, n_prompt, len(prompt) + len(answer))
+
+
+def chat_messages(system: str | None, turns: Sequence[Turn], message: str) -> list[Message]:
+    """A chat up to an answer; the system's message is left out if it is None."""
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    for question, answer in turns:
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": answer})
+    return [*messages, {"role": "user", "content": message}]
+
 
 class Chat(PlainText):
-    """Puts turns and a message into a tokenizer's chat template.
+    """Puts messages into a tokenizer's chat template.
 
-    Raises SchemaError for a tokenizer without one, or with one that cannot take these turns.
+    `messages`: those of a prompt; others are some of them with another last one. Raises SchemaError
+    for a tokenizer without a template, or with one that cannot take them or leaves out a text:
+    some take lists of parts, or no system's message, and say nothing.
     """
 
     adds_special = False
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, system: str | None, turns: Sequence[Turn]
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> None:
         if not tokenizer.chat_template:
             raise SchemaError(
                 "chat template: expected one with the tokenizer, found none; use a prompt template"
             )
         super().__init__(tokenizer)
-        self._tokenizer = tokenizer
-        self._system = system
-        try:
-            self._before_answers = self._try_answer(turns)
-        except Exception as error:  # a chat template may raise anything
-            takes = "a question and a system's message" if system else "a question"
-            raise SchemaError(
-                f"chat template: expected one that takes {takes}, found: {error}"
-            ) from error
-        self._check_texts(turns)
+        self._messages = messages
+        self._check_texts()
 
-    def text(self, turns: Sequence[Turn], message: str) -> str:
-        return self._apply(self._messages(turns, message), add_generation_prompt=True)
+    def prompt(self, messages: Sequence[Message], response: str | None = None) -> str:
+        """The text that the model goes on, or that a given response stands behind.
 
-    def text_before(self, response: str, turns: Sequence[Turn], message: str) -> str:
-        """That of a question; if it opens a thought that the response has not, what the template
-        has before an answer.
+        If it opens a thought that the response has not, it is what the template has before an
+        answer.
         """
-        text = self.text(turns, message)
-        if not opens_thought(text) or ends_thought(response):
+        text = self._apply(messages, add_generation_prompt=True)
+        if response is None or not opens_thought(text) or ends_thought(response):
             return text
-        answered = [*self._messages(turns, message), {"role": "assistant", "content": _PROBE}]
-        return self._apply(answered, add_generation_prompt=False).rpartition(_PROBE)[0] or text
+        return self._with_answer(messages).rpartition(_PROBE)[0] or text
 
     def separator(self, prompt: str, response: str) -> str:
         if self._before_answers is None:
             return super().separator(prompt, response)
         return "" if response[0].isspace() else self._before_answers
 
-    def _messages(self, turns: Sequence[Turn], message: str) -> list[dict[str, str]]:
-        messages = [{"role": "system", "content": self._system}] if self._system else []
-        for question, answer in turns:
-            messages.append({"role": "user", "content": question})
-            messages.append({"role": "assistant", "content": answer})
-        return [*messages, {"role": "user", "content": message}]
-
-    def _apply(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        prompt = self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=add_generation_prompt
+    def _apply(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        prompt = self.tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
         )
         return str(prompt)
 
-    def _check_texts(self, turns: Sequence[Turn]) -> None:
-        """Raise SchemaError if a text is not in the prompt: some templates take lists of parts, or
-        no system's message, and leave out others without a word.
-        """
-        messages = self._messages(turns, "{question}")
-        prompt = self._apply(messages, add_generation_prompt=True)
-        for i, message in enumerate(messages):
-            longer = {**message, "content": message["content"] + _PROBE}
-            changed = [*messages[:i], longer, *messages[i + 1 :]]
-            if self._apply(changed, add_generation_prompt=True) == prompt:
-                raise SchemaError(
+    def _with_answer(self, messages: Sequence[Message]) -> str:
+        answered = [*messages, {"role": "assistant", "content": _PROBE}]
+        return self._apply(answered, add_generation_prompt=False)
+
+    def _check_texts(self) -> None:
+        """Raise SchemaError unless the text of each message is in the prompt."""
+        n = len(self._messages)
+        marks = [f"{_PROBE}{i}{_PROBE}" for i in range(n)]
+        marked = [
+            {**message, "content": mark}
+            for message, mark in zip(self._messages, marks, strict=True)
+        ]
+        try:
+            prompt = self._apply(marked, add_generation_prompt=True)
+        except Exception as error:  # a chat template may raise anything
+            roles = ", ".join(dict.fromkeys(message["role"] for message in self._messages))
+            raise SchemaError(
+                f"chat template: expected one that takes turns of {roles}, found: {error}"
+            ) from error
+        for i, mark in enumerate(marks):
+            if mark not in prompt:
+                raise ChatTextError(
                     "chat template: expected one that writes the text of each turn, found one that "
-                    f"leaves out that of turn {i + 1} of {len(messages)} (role "
-                    f"{message['role']}); use a prompt template, or leave that turn out"
+                    f"leaves out that of turn {i + 1} of {n} (role {self._messages[i]['role']}); "
+                    "use a prompt template, or leave that turn out"
                 )
 
-    def _try_answer(self, turns: Sequence[Turn]) -> str | None:
+    @cached_property
+    def _before_answers(self) -> str | None:
         """The space that the template puts before an answer; None if it is no mere space."""
-        messages = self._messages(turns, "{question}")
-        prompt = self.text_before(_PROBE, turns, "{question}")
-        answered = [*messages, {"role": "assistant", "content": _PROBE}]
-        whole = self._apply(answered, add_generation_prompt=False)
+        prompt = self.prompt(self._messages, _PROBE)
+        whole = self._with_answer(self._messages)
         before = whole.removeprefix(prompt).partition(_PROBE)[0]
         is_known = whole.startswith(prompt) and not before.strip()
         return before if is_known else None
@@ -352,7 +383,8 @@ class Prompts:
         self.appends = not chat and appends_tokens(tokenizer)
         self.examples = find_examples(few_shot, lambda question: self._message(question).text)
         self.turns = [one.turn for one in self.examples]
-        self.form = Chat(tokenizer, system, self.turns) if chat else PlainText(tokenizer)
+        messages = chat_messages(system, self.turns, "{question}")
+        self.form = Chat(tokenizer, messages) if chat else PlainText(tokenizer)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
@@ -378,16 +410,9 @@ class Prompts:
         rendered = self.render(question)
         prompt = rendered.text
         response = question.get("response")
-        special = self.form.adds_special
-        answer = ""
+        has_offsets = rendered.context is not None
         try:
-            if response is None:
-                has_offsets = rendered.context is not None
-                tokens = tokenize(self.tokenizer, prompt, special=special, offsets=has_offsets)
-                n = len(tokens.ids)
-            else:
-                answer = self.form.separator(prompt, response) + response
-                tokens, n = go_on(self.tokenizer, prompt, answer, special=special)
+            tokens, n, n_chars = self.form.encode(prompt, response, offsets=has_offsets)
         except Exception as error:  # the tokenizers library raises nothing narrower
             what = "a prompt" if response is None else "a prompt and a response"
             raise PromptError(
@@ -396,7 +421,6 @@ class Prompts:
         self._check(question, tokens.ids, n)
         labels = np.full(n, NO_LABEL, np.int8)
         if response is not None:
-            n_chars = len(prompt) + len(answer)
             before = n_chars - len(response)
             spans = None  # without annotations
             if "spans" in question:
@@ -428,7 +452,7 @@ class Prompts:
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
         described: dict[str, object] = {"prompt_template": self.template}
-        if self.system:
+        if self.system is not None:
             described["system"] = self.system
         if self.turns:
             described["few_shot"] = [list(turn) for turn in self.turns]
@@ -437,9 +461,9 @@ class Prompts:
 
     def _text(self, turns: Sequence[Turn], message: str, response: str | None) -> str:
         """The text of a prompt, to which a response may be given."""
-        if response is None:
-            return self.form.text(turns, message)
-        return self.form.text_before(response, turns, message)
+        if isinstance(self.form, Chat):
+            return self.form.prompt(chat_messages(self.system, turns, message), response)
+        return self.form.text(turns, message)
 
     def _message(self, question: Question) -> Rendered:
         try:

@@ -21,6 +21,7 @@ from store import SchemaError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main as store_main
 from store.sources.example import MODEL_DIR
+from store.sources.huggingface.prompts import Prompts
 from store.view.safety import HOSTS
 from store.write.files import Files
 from train import fit_detectors, load_run
@@ -28,6 +29,7 @@ from train.commands.main import main
 from train.serve.app import build_app
 from train.serve.engine import Engine
 from train.serve.limits import Keeping, Limits
+from train.serve.requests import Asked
 
 PROMPT = "Does Ada like chess?"
 ASKED = {"prompt": PROMPT, "max_tokens": 8}
@@ -116,6 +118,30 @@ def test_wrong_requests_are_refused_as_openai_does(client, path, body, status):
     found = client.post(path, content=body)
     assert found.status_code == status
     assert set(found.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_chat_is_encoded_as_extraction_does(file):
+    """A given answer stands where the template puts answers, and not in a thought that it opens; a
+    template that leaves out a turn is refused."""
+    with serve(file) as client:
+        tokenizer = client.engine.tokenizer
+        tokenizer.chat_template += (
+            "{% if add_generation_prompt %}<think>{% endif %}"  # behind an answer, too
+        )
+        prompts = Prompts(tokenizer, client.engine.model, "{question}", True, 8)
+        question = {"question_id": "q", "question": PROMPT, "answers": [], "response": "no"}
+        found = client.engine._encoded(Asked(CHAT["messages"], "no"))
+        one = prompts.encode({**question, "trace_id": "t"})
+        assert found == (one.prompt.tolist(), one.answer.tolist())
+        system = {"role": "system", "content": "Be short."}
+        body = {"messages": [system, *CHAT["messages"]]}
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        tokenizer.chat_template = tokenizer.chat_template.replace(
+            "in messages", "in messages if one.role != 'system'"
+        )
+        found = client.post("/v1/chat/completions", json=body)
+        assert found.status_code == 400
+        assert "leaves out the text of a turn" in found.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

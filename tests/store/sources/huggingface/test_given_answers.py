@@ -192,6 +192,9 @@ def test_examples_come_before_the_question():
     )
     assert chat.describe()["system"] == "Be short."
     assert chat.describe()["few_shot"] == [["1?", "one"], ["2?", "two"]]
+    empty = build_prompts(tokenizer, "{question}", chat=True, system="")  # no default of a template
+    assert empty.render(ask()).text.startswith("<s><system></s>\n<user>What is it?")
+    assert empty.describe()["system"] == ""
     with pytest.raises(ValueError, match="few_shot: question 'q': expected the field 'topic'"):
         build_prompts(tokenizer, "{question}{topic}", few_shot=shots)
 
@@ -303,7 +306,7 @@ def test_a_tokenizer_without_offsets_is_refused():
 
     prompts = build_prompts(tokenizer)
     expected = prompts.encode(ask()).prompt.tolist()
-    prompts.tokenizer = Slow()
+    prompts.form.tokenizer = Slow()
     assert prompts.encode(ask()).prompt.tolist() == expected
     with pytest.raises(PromptError, match="expected a fast one, which knows the characters"):
         prompts.encode(give("the"))

@@ -134,7 +134,7 @@ def test_the_chat_template_is_used_where_there_is_one():
     judge = HuggingFaceJudge(build_judge_model(plain), plain)
     assert judge._prompt(CASES[0]).endswith("yes or no.\nVerdict:")
     broken = build_judge_tokenizer("{{ raise_exception('no system') }}")
-    with pytest.raises(SchemaError, match="expected a chat template that takes a question"):
+    with pytest.raises(SchemaError, match=r"judge .*turns of user, found: no system"):
         HuggingFaceJudge(build_judge_model(broken), broken)
 
 
