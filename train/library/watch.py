@@ -100,7 +100,10 @@ class Watch:
         self.needs_maps = not set(ATTENTION).isdisjoint(self.columns)
         if model.config.is_encoder_decoder:
             raise ConfigError("watch: expected a causal model, found an encoder with a decoder")
-        check_model(model, self.needs_maps)
+        try:
+            check_model(model, self.needs_maps)
+        except ValueError as error:
+            raise ConfigError(f"watch: {error}") from error
         if not force:
             check_live(model, tokenizer, models, self.numbers)
         find_places(model, maps=False)

@@ -331,7 +331,7 @@ def test_what_generation_cannot_give_is_said_at_watch(saved, tokenizer, model):
     with pytest.raises(DataError, match="watch: weights_sha256 '"):
         guard.watch(model, tokenizer)
     guard.watch(model, tokenizer, force=True)
-    with pytest.raises(ValueError, match="evaluation mode"):
+    with pytest.raises(ConfigError, match="watch: model: expected evaluation mode"):
         guard.watch(model.train(), tokenizer)
 
 
