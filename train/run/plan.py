@@ -74,9 +74,9 @@ def open_data(config: Config, paths: Sequence[Path]) -> Work:
         check_to_train(name, unsplit)
     if config.on_top_of is not None:
         if DETECTORS.keys().isdisjoint(names):
-            choices = ", ".join(DETECTORS)
             raise ConfigError(
-                f"--on-top-of: expected a detector of {choices} among --models, found none"
+                "--on-top-of: expected a detector among --models, such as saplma, found "
+                f"{', '.join(names)}"
             )
         check_reader(config.on_top_of, unsplit, "or leave out --on-top-of")
     check_replaced(names, unsplit)
