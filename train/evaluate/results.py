@@ -552,6 +552,11 @@ class Results(Findings):
     def of_each_split(self) -> list[Results]:
         return [self] if self.splits is None else self.splits.runs
 
+    @property
+    def smallest_split(self) -> SplitCounts:
+        """Of several splits the one whose test is the smallest; verdicts rest on all of them."""
+        return min((one.split for one in self.of_each_split), key=lambda one: one.test.fewest)
+
 
 def mean_record(records: Sequence[Record]) -> Record:
     """The mean of each number that all records have; what is a text is the first's.

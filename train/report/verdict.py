@@ -98,13 +98,13 @@ def what_is_known(results: Results, verdict: Verdict) -> Known:
 
 def lacks_texts(results: Results) -> bool:
     """Whether a leak of questions may go unseen: a control cannot read those without a text."""
-    split = results.split
+    split = results.smallest_split
     return split.without_text > (1 - NEARLY_ALL) * split.test.rows
 
 
 def what_is_next(results: Results, verdict: Verdict, known: Known) -> str:
     detector = results.models[verdict.detector]
-    if results.split.test.fewest < FEW:
+    if results.smallest_split.test.fewest < FEW:
         return "few traces"
     if known in ("chance", "data tells") and verdict.control is not None:
         if not detector.test.beats_chance:

@@ -90,6 +90,7 @@ def verdicts():
     for control in ("question_only", "answer_text"):
         yield f"few, {control} above", few_below(control, 0.61)
     yield "few, none above", few_below("answer_text", 0.59)
+    yield "few in the second of two splits", in_splits(make_verdict(), make_verdict(questions=3))
 
 
 def of_readers():
@@ -111,6 +112,13 @@ def few_below(control, low):
     """Few traces, and a control whose interval begins at `low`, where the detector's ends at .6."""
     areas = {"saplma": (0.5, AT_CHANCE), "entropy": (0.9, [0.8, 0.95]), control: (0.8, [low, 0.9])}
     return make_verdict(rival=control, rows=40, answer_length=(0.7, [0.6, 0.8]), **areas)
+
+
+def in_splits(*runs):
+    """The results of several splits, with the means of the first."""
+    means = {one.name: getattr(runs[0], one.name) for one in fields(Findings)}
+    summary = SplitsSummary(**means, seeds=[*range(len(runs))], test_over_train=1, runs=[*runs])
+    return replace(runs[0], splits=summary)
 
 
 def others():
@@ -143,10 +151,7 @@ def others():
     yield "imputed", "by count", make_results({"trilens": make_entry()}, some)
     yield "imputed", "nothing", make_results(baselines=counted(majority=0))
     first, second = (make_results(baselines=counted(entropy=n)) for n in (0, 4))
-    summary = SplitsSummary(
-        {}, {}, [], None, None, None, [], seeds=[0, 1], test_over_train=1, runs=[first, second]
-    )
-    yield "imputed", "of several splits", replace(first, splits=summary)
+    yield "imputed", "of several splits", in_splits(first, second)
 
 
 def within_strata():
@@ -165,13 +170,9 @@ def of_splits():
     first = within_strata()
     means = within_strata()
     strata = StrataRecord("groups of the score of each", None, 6, 6, 9, 0.13)
-    summary = SplitsSummary(
-        **{one.name: getattr(means, one.name) for one in fields(Findings)} | {"strata": strata},
-        seeds=[0, 1],
-        test_over_train=1,
-        runs=[first, means],
-    )
-    return replace(first, splits=summary)
+    found = in_splits(first, means)
+    found.splits.strata, found.splits.explained = strata, means.explained
+    return found
 
 
 def added(base):
