@@ -142,11 +142,11 @@ class ScoreTable:
         """The rule of the labels, for the provenance."""
         if self.rule_text is not None:
             return self.rule_text
+        given = f"given in column {self.column!r}"
         if self.kind == "label":
-            return f"labels given in column {self.column!r}: 1 = hallucination, 0 = right"
-        if self.lower_is_better:
-            return "label = 1 iff score < threshold, scores given, lower is better: stored negated"
-        return "label = 1 iff score < threshold, scores given"
+            return f"labels {given}: 1 = hallucination, 0 = right"
+        turned = ", lower is better: stored negated" if self.lower_is_better else ""
+        return f"label = 1 iff score < threshold, scores {given}{turned}"
 
     @property
     def sha256(self) -> str:

@@ -479,9 +479,11 @@ def test_the_rule_of_labels_that_stay_is_recorded(path):
     provenance = TraceStore.open(path).provenance
     assert provenance["label_rule"].endswith("of 2 of 6 traces, the others keep their labels")
     assert (provenance["label_rule_before"], provenance["score_threshold"]) == ("exact", 0.5)
-    set_labels(path, {"q0": 1.0, "q1": 1.0, "q2": 0.0}, 0.7)
+    scores = {"q0": 1.0, "q1": 1.0, "q2": 0.0}
+    set_labels(path, ScoreTable("f", "rouge", threshold=0.7, by_question=scores))
     provenance = TraceStore.open(path).provenance
-    assert provenance["label_rule"] == "label = 1 iff score < threshold, scores given"
+    rule = "label = 1 iff score < threshold, scores given in column 'rouge'"
+    assert provenance["label_rule"] == rule
     assert provenance["score_threshold"] == 0.7
     assert "label_rule_before" not in provenance
 
