@@ -121,6 +121,7 @@ def test_fields_of_another_store_need_not_be_the_same(leaky, tmp_path, capsys):
         ("dataset task split language difficulty hops model annotatorId worker_id", True),
         ("response_model answer_annotator problem_type passage spanish_source Best_Model", True),
         ("label label_f1 score_saplma score_my_model is_correct hallucinated f1 spans", False),
+        ("exact_match em acc acc_norm is_wrong is_right pass@1 gold_label", False),
         ("doc_id id sample_index url answer_len response n_output_tokens finish_reason", False),
     ],
 )
