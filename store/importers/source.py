@@ -11,7 +11,7 @@ or a record that cannot be read is left out and reported; the others go on.
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from store.write.source import Source
 __all__ = ["SINGLE", "FileSource", "Options", "Row", "check_scores_of_part"]
 
 Row = dict[str, Any]  # column -> value
+Made = TypeVar("Made")
 SINGLE = {  # columns of one value that every import makes
     "question_id": Column("utf8"),
     "score": Column("float32"),
@@ -149,8 +150,7 @@ class FileSource(Source):
         """Return the row of the first whole record."""
         reasons = LeftOut()
         for item in files:
-            for _, row in self._made(item, self._typical, self._row, reasons.add):
-                self._complete(row, "", item)
+            for row in self._made(item, self._typical, self._labelled, reasons.add):
                 return row
         shown = "; ".join(reasons.messages[:SHOWN_REASONS])
         n_more = reasons.n - SHOWN_REASONS
@@ -158,6 +158,13 @@ class FileSource(Source):
             f"expected traces in {count(len(files), 'file')}, found none: "
             f"{shown or 'no record is in them'}{f'; and {n_more:,} more' if n_more > 0 else ''}"
         )
+
+    def _labelled(self, item: Given, record: object, i: int) -> Row | None:
+        """Return the row of a record that has no id yet; raises what is wrong with it."""
+        made = self._row(item, record, i)
+        if made is not None:
+            self._complete(made[1], "", item)
+        return made and made[1]
 
     def _choose(self, schema: Schema) -> Schema:
         columns = self._options.columns
@@ -172,9 +179,9 @@ class FileSource(Source):
         self,
         item: Given,
         records: Callable[[Given], Iterable[tuple[int, Any]]],
-        make: Callable[[Given, Any, int], tuple[Any, Row] | None],
+        make: Callable[[Given, Any, int], Made | None],
         leave_out: Callable[[str], None],
-    ) -> Iterator[tuple[Any, Row]]:
+    ) -> Iterator[Made]:
         """Yield what is made of each record of a file until its end, or until it is damaged."""
         n_read = 0
         try:
