@@ -54,10 +54,12 @@ class Format(NamedTuple):
     magics: tuple[bytes, ...] = ()  # first bytes that tell it from others
 
 
+NPZ = ".npz"
+SAFETENSORS = ".safetensors"
 ARRAYS = {  # by kind, as of `Given`; a new one is one line here
-    "npz": Format(".npz", lambda path, _, limit: open_npz(path, limit)),
+    "npz": Format(NPZ, lambda path, _, limit: open_npz(path, limit)),
     "npy": Format(".npy", open_npy, (b"\x93NUMPY",)),
-    "safetensors": Format(".safetensors", lambda path, *_: open_safetensors(path)),
+    "safetensors": Format(SAFETENSORS, lambda path, *_: open_safetensors(path)),
     "Arrow": Format(
         "Arrow", lambda path, files, _: open_arrow(path, files), (b"ARROW1", b"\xff" * 4)
     ),
@@ -65,7 +67,6 @@ ARRAYS = {  # by kind, as of `Given`; a new one is one line here
     "HDF5": Format("HDF5", lambda path, _, limit: open_hdf5(path, limit), (b"\x89HDF\r\n\x1a\n",)),
 }
 LISTED = ", ".join(form.name for form in ARRAYS.values())
-SAFETENSORS = ".safetensors"
 READ = f"{LISTED}, JSON lines, pickles or .pt of arrays"
 LOOKED_AT = 4096  # bytes of a file that may be text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
@@ -87,6 +88,7 @@ PICKLES = ("pickle", "gzip pickle", "torch")
 FOR_OTHERS = {  # kind -> what is to be done with its files
     "text": "see python -m store label for scores, python -m store extract for questions",
     "JSON lines": "python -m store import --inspect {} proposes a --map",
+    "gzip text": "unpack it with gunzip",
     "store": "see python -m store merge and subset",
 }
 STATE = "state.json"
@@ -98,7 +100,8 @@ MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
 class Given:
     """One thing to read: a file, or the folder of several that belong together.
 
-    Its kind is one of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "store", "unknown".
+    Its kind is one of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "gzip text", "store",
+    "unknown".
     """
 
     path: Path
@@ -121,7 +124,8 @@ class Given:
         if self.kind == "JSON lines":
             return open_json_lines(self.path)
         if self.kind not in ARRAYS:
-            raise SchemaError(f"expected {READ}, found {describe(self.kind)}")
+            advice = f"; {FOR_OTHERS[self.kind]}" if self.kind in FOR_OTHERS else ""
+            raise SchemaError(f"expected {READ}, found {describe(self.kind)}{advice}")
         return ARRAYS[self.kind].open(self.path, self.files, max_bytes)
 
 
@@ -237,7 +241,10 @@ def kind_of(path: Path) -> str:
     if first[8:9] == b"{" and not _is_text(first):
         return "safetensors"
     suffix = _old_suffix(path)
-    if path.name.lower().endswith(TEXT_SUFFIXES) or (not suffix and _is_text(first)):
+    name = path.name.lower()
+    if first.startswith(GZIP_MAGIC) and name.removesuffix(".gz").endswith(TEXT_SUFFIXES):
+        return "gzip text"
+    if name.endswith(TEXT_SUFFIXES) or (not suffix and _is_text(first)):
         return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"
     named = OLD_SUFFIXES.get(suffix, "unknown")
     kind = next((OLD_MAGICS[magic] for magic in OLD_MAGICS if first.startswith(magic)), named)
@@ -250,7 +257,7 @@ def _is_npz(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False
+        return path.name.lower().endswith(NPZ)
     return bool(names) and all(name.endswith(NPY) for name in names)
 
 

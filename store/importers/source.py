@@ -290,11 +290,11 @@ class FileSource(Source):
             return None
         own_id, row = made
         question_id = row["question_id"]
-        _check_id(question_id, "question_id")
         if own_id is not None:
             _check_id(own_id, "trace_id")
             if own_id in self._numbers:
                 raise SchemaError(f"trace_id: expected a new id, found {own_id!r:.100} again")
+        _check_id(question_id, "question_id")
         trace_id = self._numbers.next_of(question_id) if own_id is None else own_id
         self._complete(row, trace_id, item)
         row = {name: _value(row, name, self.schema.columns[name]) for name in self.schema.columns}

@@ -123,8 +123,9 @@ def open_npy(path: Path, files: Sequence[Path], max_bytes: int) -> Arrays:
     """Open .npy files of one folder, each an array with the file's name as its key."""
     arrays = {}
     for one in files:
+        name = "the array" if one == path else one.name  # the caller names the path
         with damage(), one.open("rb") as file:
-            layout = _npy_layout(file, one.stat().st_size, max_bytes, one.name)
+            layout = _npy_layout(file, one.stat().st_size, max_bytes, name)
         arrays[one.name.removesuffix(NPY)] = UnreadArray(layout.key, partial(_map, one, layout))
     return Arrays(path, "npy", arrays)
 

@@ -90,6 +90,7 @@ def _describe(item: Given, max_bytes: int) -> Iterator[str]:
         return _describe_arrays(item, item.open(max_bytes))
     path = shlex.quote(str(item.path))
     advice = {
+        "gzip text": f"a gzip text file: gunzip {path} unpacks it",
         "store": f"a store: python -m store info {path}",
         "text": f"a text file: python -m store label STORE --scores {path} reads scores, "
         f"python -m store extract OUT --questions {path} reads questions",

@@ -242,7 +242,8 @@ def _array(value: object, where: str) -> np.ndarray:
     except (ValueError, OverflowError) as error:
         raise SchemaError(f"{where}: expected numbers in equal rows, found {error}") from error
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise SchemaError(f"{where}: expected numbers, found {array.dtype.name:.40}")
+        found = "a missing one (null)" if None in array.reshape(-1).tolist() else array.dtype.name
+        raise SchemaError(f"{where}: expected numbers, found {found:.40}")
     is_huge = type(value) is list and array.dtype.kind == "f" and np.any(np.abs(array) >= 2.0**63)
     if is_huge and plain_width(value) == PLAIN.index("int64"):  # NumPy rounds such a list
         raise SchemaError(f"{where}: expected integers that int64 holds, found {array!r:.80}")

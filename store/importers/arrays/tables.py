@@ -158,7 +158,7 @@ def _pyarrow(kind: str) -> Iterator[Any]:
         import pyarrow
         import pyarrow.ipc
         import pyarrow.parquet
-    with damage("Arrow data", (pyarrow.ArrowException, EOFError, OSError)):
+    with damage(f"{kind} data", (pyarrow.ArrowException, EOFError, OSError)):
         yield pyarrow
 
 
