@@ -69,7 +69,7 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
     began = time.perf_counter()
     try:
         source, encoded = load_source(args, chosen, None)
-        sample = measure_sample(source, time.perf_counter() - began)
+        sample = measure_sample(source, len(chosen.questions), time.perf_counter() - began)
     except OutOfMemoryError as error:
         raise SchemaError(
             "out of memory: one trace does not fit on the device; choose another --device"

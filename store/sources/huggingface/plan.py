@@ -30,7 +30,7 @@ PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of what the system
 class Sample:
     """What a few questions took."""
 
-    n_questions: int
+    n_questions: int  # also those that were left out, as of all so many will be
     load_s: float  # seconds until the model could be asked
     question_s: float  # seconds of a question; the first batch was warmed up
     columns: dict[str, int]  # bytes of each column
@@ -44,8 +44,11 @@ def choose_sample(questions: Sequence[Question], n: int) -> list[Question]:
     return [questions[place] for place in places.astype(int).tolist()]
 
 
-def measure_sample(source: HuggingFaceSource, load_s: float) -> Sample:
-    """Run a source of few questions; the first batch twice, of which the second time counts."""
+def measure_sample(source: HuggingFaceSource, n_questions: int, load_s: float) -> Sample:
+    """Run a source of few questions, those of `n_questions` that the model takes.
+
+    The first batch runs twice, of which the second time counts.
+    """
     next(source.rows())
     columns: Counter[str] = Counter()
     n_traces = 0
@@ -55,7 +58,6 @@ def measure_sample(source: HuggingFaceSource, load_s: float) -> Sample:
         sizes = {name: _n_bytes(values[name], of) for name, of in source.schema.stored.items()}
         columns.update(sizes)
         n_traces += 1
-    n_questions = len(source.questions)
     question_s = (time.perf_counter() - began) / n_questions
     return Sample(n_questions, load_s, question_s, columns, n_traces, _peak_bytes(source))
 

@@ -71,6 +71,17 @@ def test_the_sample_stands_for_all_questions(folder, capsys):
     assert found["bytes"] == pytest.approx(sum(sizes.values()), rel=0.1)
 
 
+def test_questions_that_will_be_left_out_take_nothing(folder, capsys):
+    """As many of all as of the sample."""
+    questions = example_questions(8)
+    for one in questions[::2]:
+        one["question"] *= 500
+    asked = write_lines(folder / "long.jsonl", questions)
+    found, _ = plan(capsys, folder / "x.zarr", *EXAMPLE, "--questions", asked, "--sample", 8)
+    assert (found["questions"], found["sample"], found["rows"]) == (8, 8, 4)
+    assert found["seconds"] == found["load_seconds"] + 8 * found["question_seconds"]
+
+
 def test_a_disk_that_is_too_small(folder, capsys, monkeypatch):
     """Exit status 1, and the table says so."""
     monkeypatch.setattr("store.write.space.free_bytes", lambda path: 1000)
