@@ -2,8 +2,8 @@
 
 A field is a task type, a data set, a language, a model, an annotator, a split, a number, ids of
 documents. What all records have in it decides the column: booleans, whole numbers, numbers (of
-these, and of booleans, a missing one is NaN), else texts (a missing one is empty); a list is its
-JSON text.
+these, and of booleans, a missing one is NaN), else texts (a missing one is empty), so that no
+digit of a large whole number is lost; a list is its JSON text.
 """
 
 import hashlib
@@ -35,6 +35,8 @@ __all__ = [
 ALL, NONE = "all", "none"  # names for every field, and for no field
 MAX_CHARACTERS = 1000  # of a text, unless its field is named
 INT64 = range(-(2**63), 2**63)
+LARGE = "large int64"  # kind of one that float64 does not hold
+_HELD = {"int64": ("int64", LARGE), "float64": ("float64", "bool", "int64")}  # dtype -> kinds
 _COUNTS = [f"n_{axis}" for axis in RAGGED]  # that filters know without a column
 _RESERVED_NAMES = (TRACE_ID, "source_file", *TRACE_COLUMNS, *RAGGED, *_COUNTS)
 RESERVED = {name.lower(): name for name in _RESERVED_NAMES}
@@ -241,21 +243,23 @@ def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "bool"
     if type(value) is int:
-        return "int64" if value in INT64 else "utf8"
+        of_int64 = "int64" if int(float(value)) == value else LARGE
+        return of_int64 if value in INT64 else "utf8"
     return "float64" if isinstance(value, float) else "utf8"
 
 
 def _dtype(kinds: Collection[str], is_missing: bool) -> str:
     """The type that holds values of these kinds; of numbers, one that `is_missing` is NaN."""
     filled = {*kinds} - {""}
-    if filled == {"bool"} or filled == {"int64"}:
-        return "float64" if is_missing or "" in kinds else filled.pop()
+    if not is_missing and "" not in kinds and filled <= {*_HELD["int64"]}:
+        return "int64"
+    if filled == {"bool"}:
+        return "float64" if is_missing or "" in kinds else "bool"
     return "float64" if filled <= {"int64", "float64"} else "utf8"
 
 
 def _fits(value: object, dtype: str) -> bool:
-    kind = _kind(value)
-    return kind == dtype or (dtype == "float64" and kind in ("bool", "int64"))
+    return _kind(value) in _HELD.get(dtype, (dtype,))
 
 
 def as_text(value: object) -> str:

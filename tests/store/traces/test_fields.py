@@ -46,6 +46,20 @@ def test_fields_are_chosen_by_name(wanted, expected):
     assert list(find_fields(RECORDS, wanted).columns) == expected
 
 
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [([], "int64"), ([1], "int64"), ([None], "utf8"), ([2.5], "utf8"), ([2**64], "utf8")],
+)
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**63) + 1])
+def test_no_digit_of_a_large_number_is_lost(others, expected, large):
+    """Where a float cannot hold it, the field is a text, and no record is left out."""
+    records = [{"n": number} for number in (*others, large)]
+    fields = find_fields(records)
+    assert fields.columns["n"].dtype == expected
+    values = [fields.row(one)["n"] for one in records]
+    assert str(values[-1]) == str(large)
+
+
 def test_truth_values_of_which_some_are_missing_are_numbers():
     """As merge makes of them: NaN is not false."""
     records = [{"easy": True}, {"easy": None}, {"easy": False}, {}]
