@@ -30,7 +30,6 @@ __all__ = ["MapSource"]
 
 T = TypeVar("T")
 
-LOOKED_AT = 100  # records
 UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
 # columns of one value, which a key of this name is without being mapped
 IMPLIED = {name for name, axes in KNOWN.items() if axes == (None, ())} - {"source_file"}

@@ -2,7 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 
 import numpy as np
@@ -30,6 +31,7 @@ from store.traces.layers import LAYERS_AXIS
 
 __all__ = ["inspect_lines"]
 
+LOOKED_AT = 100  # records of a table
 SHOWN_FILES = 3  # of each kind
 SHOWN_KEYS = 40
 SHOWN_TEXT = 60  # characters
@@ -124,8 +126,13 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
     by_row = contents.is_table or _has_rows(mapped, contents.keys)  # None: shapes do not tell
     if by_row is not None:
         mapped = _propose(contents.keys, _first_values(contents, by_row))
+    ragged = _ragged_keys(contents) if contents.is_table else set()
+    mapped = [  # ragged columns of others have an axis of their own
+        replace(one, axis=one.column) if one.key in ragged and one.axes is None else one
+        for one in mapped
+    ]
     yield f"{item.path}: {contents.kind}{_n_records(contents, mapped, by_row)}"
-    yield from _key_lines(contents.keys)
+    yield from _key_lines(contents.keys, ragged)
     path = shlex.quote(str(item.path))
     if is_vllm(item):
         folder = shlex.quote(str(item.path.parent))
@@ -143,6 +150,15 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
             yield f"  python -m store import OUT.zarr {path} --map {shown}"
     else:
         yield "  no keys: nothing to import"
+
+
+def _ragged_keys(contents: Contents) -> set[str]:
+    """Return the keys of a table whose lists are longer in some of the first records."""
+    lengths: dict[str, set[int]] = {name: set() for name in contents.keys}
+    for record in islice(contents.records(list(contents.keys), True), LOOKED_AT):
+        for name, value in record.items():
+            lengths[name].update(key_of(value).shape[:1])
+    return {name for name, found in lengths.items() if len(found) > 1}
 
 
 def _has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool | None:
@@ -185,9 +201,10 @@ def _n_records(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None
     return f", {count(n_records, 'record')}"
 
 
-def _key_lines(keys: Mapping[str, Key]) -> Iterator[str]:
+def _key_lines(keys: Mapping[str, Key], ragged: Collection[str] = ()) -> Iterator[str]:
     for name, key in islice(keys.items(), SHOWN_KEYS):
-        yield f"  {name[:SHOWN_TEXT]}: {key}"
+        more = ", of other lengths in other records" if name in ragged else ""
+        yield f"  {name[:SHOWN_TEXT]}: {key}{more}"
     if len(keys) > SHOWN_KEYS:
         yield f"  ... and {len(keys) - SHOWN_KEYS:,} more"
 
@@ -221,7 +238,9 @@ def _readings_of(name: str, key: Key) -> list[Mapped]:
 
 def _piece(item: Mapped) -> str:
     """Return an item as `--map` has it."""
-    return f"{item.column}={item.key}" + (f"[{','.join(item.names)}]" if item.names else "")
+    axis = f":{item.axis}" if item.axis else ""
+    names = f"[{','.join(item.names)}]" if item.names else ""
+    return f"{item.column}{axis}={item.key}{names}"
 
 
 def _can_be_typed(item: Mapped) -> bool:
