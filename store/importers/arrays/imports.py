@@ -91,7 +91,8 @@ class MapSource(FileSource):
         """Return the keys of the first file that are called like a column of a single value."""
         taken = {name for item in self._asked for name in (item.column, item.key)}
         for contents in self._each(given, lambda contents: [contents]):
-            free = {name.lower(): name for name in self._single_keys(contents) if name not in taken}
+            single = [*self._single_keys(contents), *self._lone_numbers(contents)]
+            free = {name.lower(): name for name in single if name not in taken}
             return [Mapped(name, free[name]) for name in free if name in IMPLIED - taken]
         return []
 
@@ -99,6 +100,13 @@ class MapSource(FileSource):
         """Return the keys with one value a trace."""
         n_axes = int(self._by_row and not contents.is_table)
         return [name for name, key in contents.keys.items() if is_single(key, n_axes)]
+
+    def _lone_numbers(self, contents: Contents) -> list[str]:
+        """Return the keys of columns of one number that have an axis more, of length 1."""
+        n_axes = int(self._by_row and not contents.is_table)
+        numbers = {name: key for name, key in contents.keys.items() if name.lower() not in TEXTS}
+        lone = {name: key for name, key in numbers.items() if key.shape[n_axes:] == (1,)}
+        return [name for name, key in lone.items() if is_single(key, n_axes + 1)]
 
     def _find_fields(self, given: Sequence[Given], wanted: Sequence[str] | None) -> Fields:
         """Return what the records have in keys of single values that are not mapped."""
