@@ -115,7 +115,12 @@ def class_names(text: str) -> dict[str, str]:
 
 
 def path(text: str) -> Path:
-    """A path with `~` expanded, which shells do not do in quotes and after `--flag=`."""
+    """A path with `~` expanded, which shells do not do in quotes and after `--flag=`.
+
+    An empty one, as of a variable that is not set, would be the folder here.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, found ''; . is the folder here")
     return local_path(text)
 
 

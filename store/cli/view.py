@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from store.cli import shared_options
-from store.cli.arguments import path
+from store.cli.arguments import path, positive, whole
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
@@ -53,7 +53,7 @@ class View(Command):
     tokenizer: Path | None = option(
         "tokenizer.json, or its folder, for the texts of tokens that the store lacks", "PATH", path
     )
-    port: int = option("port on 127.0.0.1 (default: 0, any free one)", "N", int, 0)
+    port: int = option("port on 127.0.0.1 (default: 0, any free one)", "N", whole(0, 65535), 0)
     token_file: Path | None = option(
         "file of the token, made if it is not there: with it and --port, bookmarks stay valid",
         "FILE",
@@ -72,16 +72,16 @@ class View(Command):
         "with --export: only traces that a detector of --run gets wrong at its threshold, those of "
         "most detectors first"
     )
-    limit: int = option("with --export: traces, at most (default: 500)", "N", int, 500)
+    limit: int = option("with --export: traces, at most (default: 500)", "N", positive, 500)
 
     def run(self) -> int:
-        if not 0 <= self.port < 65536:
-            raise SchemaError(f"--port: expected 0 to 65535, found {self.port}")
+        if self.export is None:
+            self.refuse("is for --export; leave it out", "mistakes_of_run", "limit")
+        else:
+            self.refuse("is for a server; leave it out, or --export", "port", "token_file")
         with needs_extra("view"):
             from store.view.serve import find_trace, read_token, serve
             from store.view.snapshots import open_stores
-        if self.export is None and self.mistakes_of_run:
-            raise SchemaError("--mistakes-of-run: expected with --export, found none")
         if self.export is not None and self.trace is not None:
             raise SchemaError("--trace: leave it out; #trace=ID behind the address opens a trace")
         stores = open_stores(self.sources, self.run_folders)

@@ -148,7 +148,6 @@ def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, c
     [
         (["--where", "label == 9"], "expected traces to export, found none"),
         (["--where", "lable == 1"], "closest: 'label'"),
-        (["--limit", "0"], "limit: expected 1 or more"),
         (["--mistakes-of-run"], "expected labels, and a --run"),
     ],
 )
