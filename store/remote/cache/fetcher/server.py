@@ -118,8 +118,13 @@ class Server:
         """End at once, as if it was killed; from any thread."""
         self.loop.call_soon_threadsafe(self.is_over.set)
 
-    async def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> FetchedStore:
-        """The store of a source: as it is now, or the committed state of a digest."""
+    async def open(
+        self, url: str, settings: Mapping[str, str], digest: str | None, limit: int | None
+    ) -> FetchedStore:
+        """The store of a source: as it is now, or the committed state of a digest.
+
+        Raises ValueError if it has no room beside others, with the limit of one more reader.
+        """
         name = await asyncio.to_thread(source_name, url, settings)
         known, source = self.sources.get(name, ({}, None))
         if source is None or known != settings:
@@ -135,21 +140,40 @@ class Server:
         folder = self.directory / STORES_DIR / digest
         if digest not in self.stores:
             group = group or _left_group(folder, name, url) or await fetch_group(source, url)
-        if digest not in self.stores:  # nothing is waited for from here on
-            if state_digest(name, group, url) != digest:
-                raise StoreError(
-                    f"{url}: expected the state that was opened, found another one; "
-                    "open the store again"
-                )
-            store = FetchedStore(url, source, folder, group)
+        present = self.stores.get(digest)  # nothing is waited for from here on
+        if present is None and state_digest(name, group, url) != digest:
+            raise StoreError(
+                f"{url}: expected the state that was opened, found another one; open the store "
+                "again"
+            )
+        store = present or FetchedStore(url, source, folder, group)
+        self._check_limit(limit, store)  # before others lose their room
+        if present is None:
             self.inventory.open_store(store)
             self.queue.look_again()
             self.stores[digest] = store
             self.columns[store] = {}
-        store = self.stores[digest]
         store.keep_group()
         store.source = source  # with the newest of credentials that are renewed
         return store
+
+    def _check_limit(self, limit: int | None, store: FetchedStore) -> None:
+        """Raise ValueError if the smallest limit, with that of one more reader, is too small.
+
+        It has to do for all open stores and for that reader's, in whatever order their readers
+        come: they all come back if this process ends.
+        """
+        stores = {*self.stores.values(), store}
+        portion = max(one.portion_bytes for one in stores)
+        least = BASE_BYTES + sum(one.fixed_bytes for one in stores) + LEAST_PORTIONS * portion
+        found = self.smallest_limit(limit)
+        if found < least:
+            n_others = len(stores) - 1
+            others = f" beside {n_others} other open stores or states of it" if n_others else ""
+            raise ValueError(
+                f"expected at least {least:,} bytes for the cache, the least that works for "
+                f"{store.url}{others}, found {found:,}, the smallest limit of its readers"
+            )
 
     def _close_unused(self) -> None:
         used = {session.store for session in self.sessions}
@@ -164,19 +188,17 @@ class Server:
             self.inventory.resize(limit)
             self.queue.look_again()
 
-    def smallest_limit(self) -> int:
-        """Of those connected."""
-        limits = [session.limit for session in self.sessions if session.limit is not None]
-        return min(limits, default=self.default_limit)
+    def smallest_limit(self, more: int | None = None) -> int:
+        """Of those connected, and one more."""
+        limits = [more, *(session.limit for session in self.sessions)]
+        given = (limit for limit in limits if limit is not None)
+        return min(given, default=self.default_limit)
 
     def portion_bytes(self, store: FetchedStore) -> int:
         """What a reader may ask for at a time, now: at least the largest chunk."""
-        room = max(self.inventory.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
+        fixed = BASE_BYTES + sum(store.fixed_bytes for store in self.stores.values())
+        room = max(self.inventory.limit - fixed, 0) // (2 * LEAST_PORTIONS)
         return max(store.portion_bytes, min(PORTION_BYTES, room))
-
-    def fixed_bytes(self) -> int:
-        """What all open stores take beside chunks."""
-        return BASE_BYTES + sum(store.fixed_bytes for store in self.stores.values())
 
 
 class _Session:
@@ -238,18 +260,10 @@ class _Session:
 
     async def _open(self, message: dict[str, Any]) -> dict[str, Any]:
         server = self.server
-        store = await server.open(str(message["url"]), message["settings"], message["digest"])
-        self.store = store
         limit = message["limit"]
-        least = server.fixed_bytes() + LEAST_PORTIONS * store.portion_bytes
-        found = server.smallest_limit() if limit is None else limit
-        if found < least:  # others go on with theirs
-            n_others = len(server.stores) - 1
-            others = f" beside {n_others} other open stores or states of it" if n_others else ""
-            raise ValueError(
-                f"expected at least {least:,} bytes for the cache, the least that works for "
-                f"{store.url}{others}, found {found:,}"
-            )
+        url = str(message["url"])
+        store = await server.open(url, message["settings"], message["digest"], limit)
+        self.store = store
         self.limit = limit
         server.set_limit(server.smallest_limit())
         return {

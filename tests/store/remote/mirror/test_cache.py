@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import pickle
+import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damage import flip, in_child
-from mirroring import N_ROWS, SCHEMA, Node, column_bytes, least_limit, watched
+from mirroring import N_ROWS, SCHEMA, URL, Node, column_bytes, least_limit, watched
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
@@ -114,6 +115,24 @@ def test_a_limit_that_falls_and_rises_while_chunks_come(served, rows, monkeypatc
 
     monkeypatch.setattr("store.remote.cache.fetcher.slab.write_at", write)
     assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+
+
+def test_readers_of_two_stores_come_back_in_any_order(node, rows):
+    """After the process died: who is taken has room beside the others, by the smallest limit."""
+    other = {"cache_bytes": 10**8, "cache_dir": node.cache_dir}
+    with node.running():
+        first = node.open(least_limit(node))
+        with pytest.raises(ValueError, match=r"beside 1 other open stores.*smallest") as refused:
+            TraceStore.open(f"{URL}.other", **other)
+        with ThreadPoolExecutor(1) as pool:  # which has a connection of its own
+            assert_same_row(pool.submit(first.read, [3]).result()[0], rows[3][1])
+    enough = int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
+    with node.running():
+        first = node.open(enough)
+        second = TraceStore.open(f"{URL}.other", **other)
+    with node.running():
+        for store in (second, first):
+            assert_same_row(store.read([3])[0], rows[3][1])
 
 
 def test_an_interrupted_read_leaves_no_answer_for_the_next(served, rows, monkeypatch):
