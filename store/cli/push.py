@@ -9,9 +9,10 @@ from pathlib import Path
 from store.cli.arguments import path, program
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
+from store.remote.objects.address import parse_url
 from store.remote.objects.objects import open_objects
 from store.remote.transfer.parallel import Moved
-from store.remote.transfer.push import push_store, upload_s
+from store.remote.transfer.push import check_writable, push_store, upload_s
 from store.reports import NOTHING_TO_DO, count, say, size_text
 
 __all__ = ["ADDRESSES", "CREDENTIALS", "USUAL_S", "Moving", "Push"]
@@ -94,6 +95,7 @@ class Push(Moving):
     dry_run: bool = flag("print what would be done; push nothing")
 
     def move(self) -> int:
+        check_writable(parse_url(self.url))  # before a server is asked
         objects = open_objects(
             self.url, endpoint=self.endpoint, usual_s=USUAL_S, more_s=upload_s(self.source)
         )

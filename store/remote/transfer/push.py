@@ -14,9 +14,10 @@ from pathlib import Path
 from store.check.verify import BytesProgress
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR, could_be_ours, metadata_files
-from store.format.manifest import read_manifest
+from store.format.manifest import GROUP_FILE, read_manifest
 from store.read.directory import files_below
 from store.read.store import TraceStore
+from store.remote.objects.address import Location
 from store.remote.objects.objects import Head, Objects
 from store.remote.pushed import PushRecord
 from store.remote.transfer.append import Append, Change, whole_store
@@ -35,7 +36,7 @@ from store.system import TRANSFER_THREADS
 from store.write.files import DISK
 from store.write.lock import WriterLock
 
-__all__ = ["push_store", "upload_s"]
+__all__ = ["check_writable", "push_store", "upload_s"]
 
 SLOW_RATE = 2e6  # bytes a second of the whole line
 SCRATCH = ".push"
@@ -45,6 +46,15 @@ def upload_s(path: Path) -> float:
     """Seconds that the upload of the largest file may take on a slow line, with others beside."""
     sizes = (file.st_size for file in files_below(path))
     return TRANSFER_THREADS * max(sizes, default=0) / SLOW_RATE
+
+
+def check_writable(location: Location) -> None:
+    """Raise SchemaError if an address is one of a web server."""
+    if location.is_read_only:
+        raise SchemaError(
+            f"{location}: expected a bucket to push into, found an address that is only read; push "
+            "to s3://, gs:// or az://"
+        )
 
 
 def push_store(
@@ -80,11 +90,7 @@ def push_store(
     UnreachableError
         The server did not answer in time; the same call goes on.
     """
-    if objects.location.is_read_only:
-        raise SchemaError(
-            f"{objects.location}: expected a bucket to push into, found an address that is only "
-            "read; push to s3://, gs:// or az://"
-        )
+    check_writable(objects.location)
     read_manifest(path)  # raises if there is no store, before a directory is locked
     with WriterLock(path.absolute()):
         store = TraceStore.open(path)
@@ -138,7 +144,7 @@ def _state(store: TraceStore, remote: Remote | None, change: Change) -> Upload:
     So what grows is replaced by one writer alone, also where another has the same rows but for
     where one ends and the next begins: their new objects are the same.
     """
-    generation = remote.manifest.generation if remote else 0
+    generation = remote.manifest.generation if remote else "first"
     text = json.dumps([store.manifest.checksum, change.pushed])
     return Upload(f"{WORKING_DIR}/push-{generation}.json", text.encode())
 
@@ -177,15 +183,17 @@ def _find_others(
 
     Raises SchemaError if a push may not remove them.
     """
-    own = {CARD, *(upload.key for upload in uploads)}
+    own = {CARD, GROUP_FILE, *(upload.key for upload in uploads)}
     found = [key for key in present if key not in own and not key.startswith(f"{WORKING_DIR}/")]
     for key in found:
         if not (restart and could_be_ours(key)):
-            left = ", or, if a push left it that was stopped, push with --restart"
-            raise SchemaError(
-                f"{objects.location}: expected a store or nothing, found {key!r:.80}; choose "
-                f"another address{left if could_be_ours(key) else ''}"
-            )
+            found_text = f"{objects.location}: expected a store or nothing, found {key!r:.80}"
+            if could_be_ours(key):
+                raise SchemaError(
+                    f"{found_text}: another push is at work, or one stopped; wait for it, or, if "
+                    "there is none, push with --restart, or choose another address"
+                )
+            raise SchemaError(f"{found_text}; choose another address")
     return found
 
 

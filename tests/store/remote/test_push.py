@@ -254,7 +254,7 @@ def test_what_another_push_left_is_replaced_on_request(bucket, objects, path, tm
     before = objects.list()
     grow(path, 5)
     for options in ({}, {"dry_run": True}):
-        with pytest.raises(SchemaError, match="push with --restart"):
+        with pytest.raises(SchemaError, match=r"another push is at work.*push with --restart"):
             push(path, objects, **options)
     assert objects.list() == before
     push(path, objects, restart=True)
@@ -307,6 +307,23 @@ def test_rows_that_differ_in_where_they_end_are_of_one_push(bucket, objects, tmp
     pull(objects, tmp_path / "copy.zarr")
     found = TraceStore.open(tmp_path / "copy.zarr").read([1, 2])["tokens"]
     assert found.offsets.tolist() == [0, 1, 1]
+
+
+def test_what_a_first_push_left_that_came_too_late_is_in_nobodys_way(bucket, objects, tmp_path):
+    """Also where the store that is there has no commit before it."""
+    path = write(tmp_path / "s.zarr", 0)
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+
+    def overtake(*_):
+        patch.undo()
+        push(other, bucket.open())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("store.remote.transfer.push.check_conditions", overtake)
+        with pytest.raises(LockedError, match="another push committed meanwhile"):
+            push(path, objects)
+    grow(path, 3)
+    assert push(path, objects).n_new_rows == 3
 
 
 def test_other_bytes_in_the_place_of_a_file_are_replaced_on_request(objects, path, tmp_path):
