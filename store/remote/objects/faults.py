@@ -11,6 +11,7 @@ from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 
 __all__ = [
     "FULL",
+    "SHORTER",
     "ConflictError",
     "NoBucketError",
     "TransientFault",
@@ -18,6 +19,10 @@ __all__ = [
     "fault_of",
 ]
 
+SHORTER = (
+    "expected an object of all its bytes, found a shorter one; it was changed or cut: open the "
+    "store again, or push it again"
+)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -87,8 +92,7 @@ FAULTS: tuple[tuple[str, type[StoreError | TransientFault], str], ...] = (
     (
         "status code: 416",
         CorruptError,
-        "expected an object of all its bytes, found a shorter one; it was changed or cut: open "
-        "the store again, or push it again",
+        SHORTER,
     ),
     (
         "status code: (5(?!01)|408|409|429)"

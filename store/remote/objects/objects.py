@@ -22,7 +22,7 @@ from store.remote.objects.address import (
     parse_url,
     source_settings,
 )
-from store.remote.objects.faults import ConflictError, NoBucketError, TransientFault
+from store.remote.objects.faults import SHORTER, ConflictError, NoBucketError, TransientFault
 from store.remote.objects.obstore_client import Client
 from store.remote.objects.retry import READ_LIMIT_S, RetryPolicy, limit_of
 
@@ -192,21 +192,22 @@ class Objects:
         """The bytes `start:end` of an object, exactly, as a read-only view.
 
         Raises ConflictError if the object is not that of `etag` any more, NotFoundError if it is
-        not there, UnreachableError if it did not come whole within the stated time.
+        not there, CorruptError if it is shorter, UnreachableError if it did not come whole within
+        the stated time.
         """
         if start == end:
             return memoryview(b"")
 
         def work(obs: Any, store: Any) -> memoryview:
-            if etag is None:
-                return _whole(obs.get_range(store, key, start=start, end=end), end - start)
             options: dict[str, Any] = {"range": (start, end)}
-            if not etag.startswith("W/"):  # a weak one fulfils no condition
+            if etag and not etag.startswith("W/"):  # a weak one fulfils no condition
                 options["if_match"] = etag
             answer = obs.get(store, key, options=options)
-            found = answer.meta["e_tag"]
-            if found and found.strip('"') != etag.strip('"'):  # of a server without conditions
+            found = answer.meta["e_tag"] or etag
+            if etag and found and found.strip('"') != etag.strip('"'):  # it knows no conditions
                 raise ConflictError(f"{self.where(key)}: expected {etag}, found another object")
+            if answer.meta["size"] < end:
+                raise CorruptError(f"{self.where(key)}: {SHORTER}")
             return _whole(answer.bytes(), end - start)
 
         return self._do(key, work)
