@@ -71,11 +71,6 @@ def commit(objects: Objects, manifest: Manifest, base: Remote | None, record: Pu
     except UnreachableError as error:
         error.add_note("it may have been committed, or not: the same command finds out")
         raise
-    now = read_remote(objects)
-    if now is None or (now.manifest.checksum, now.record) != (manifest.checksum, record):
-        raise LockedError(
-            f"{objects.location}: another push committed over this one, or after it; push again"
-        )
 
 
 def check_present(objects: Objects, base: Remote | None) -> None:

@@ -58,8 +58,8 @@ class Uploader:
     """Writes objects in parallel; the first error stops the others.
 
     `present` are the objects as they were seen: only those are replaced. With `restart` also those
-    that had to be new. What was written is read where its etag does not say that it arrived, if it
-    `reads_back`. `progress` is called with the bytes that are there now, and the `total`.
+    that had to be new. What was written is read again if it `reads_back`. `progress` is called with
+    the bytes that are there now, and the `total`.
     """
 
     objects: Objects
@@ -106,13 +106,18 @@ class Uploader:
                 if not self._is_same(upload, self.objects.head(key)):
                     raise self._foreign(upload) from None
                 return
-            says_nothing = not (self._has_md5 and _md5_in(head))
-            is_taken_so = says_nothing and not self.reads_back
-            if not is_taken_so and not self._is_same(upload, head):
+            if not self._has_arrived(upload, head):
                 expected = head
                 raise TransientFault("other bytes than were sent")
 
         self.objects.policy(self.objects.where(key), attempt)
+
+    def _has_arrived(self, upload: Upload, head: Head) -> bool:
+        """Whether what was written is there, as far as it is looked; raises ConflictError."""
+        if self.reads_back:
+            return self._has_bytes(upload.key, _bytes_of(upload.content), head.etag)
+        says_nothing = not (self._has_md5 and _md5_in(head))
+        return says_nothing or self._is_same(upload, head)
 
     def _foreign(self, upload: Upload) -> LockedError:
         return LockedError(

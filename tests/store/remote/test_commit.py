@@ -63,7 +63,7 @@ def test_a_commit_that_another_replaced_is_not_said_to_be_done(bucket):
         return head
 
     ours.put = overtaken
-    with pytest.raises(LockedError, match="another push committed over this one"):
+    with pytest.raises(LockedError, match="another writer changed it meanwhile"):
         commit(ours, replace(EMPTY, generation=6), None, RECORD)
     assert read_remote(theirs).manifest.generation == 7
 
