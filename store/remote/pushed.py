@@ -13,9 +13,20 @@ from uuid import uuid4
 from crc32c import crc32c
 
 from store.errors import CorruptError
+from store.format.contents import StoredArray
 from store.format.values import is_integer
+from store.read.directory import StoreDirectory
+from store.read.source import open_array
 
-__all__ = ["PUSHED_KEY", "PushRecord", "Sums", "as_attribute", "record_in"]
+__all__ = [
+    "PUSHED_KEY",
+    "PushRecord",
+    "Sums",
+    "as_attribute",
+    "check_sums",
+    "crc_of_sums",
+    "record_in",
+]
 
 PUSHED_KEY = "trace_store_push"  # of the group's attributes
 
@@ -72,6 +83,21 @@ def _is_sums(entry: object) -> bool:
     if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], list):
         return False
     return all(is_integer(number) and 0 <= number < 2**32 for number in (entry[0], *entry[1]))
+
+
+def crc_of_sums(directory: StoreDirectory, checksums: StoredArray) -> int:
+    """The CRC32C of all checksums of an array, see `Sums`."""
+    return crc32c(open_array(directory, checksums).read(0, checksums.n_items).tobytes())
+
+
+def check_sums(directory: StoreDirectory, checksums: StoredArray, expected: int) -> None:
+    """Raise CorruptError unless checksums are those that were pushed, whose CRC32C is given."""
+    found = crc_of_sums(directory, checksums)
+    if found != expected:
+        raise CorruptError(
+            f"{checksums.layout.path}: expected checksums of checksum {expected:08x}, found "
+            f"{found:08x}; push the store again"
+        )
 
 
 def _checksum(record: dict[str, object]) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from store.errors import CorruptError
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
@@ -23,6 +22,7 @@ from store.format.contents import (
     run_name,
 )
 from store.format.ids import hash_ids, plan_runs
+from store.format.layout import SHARD_BYTES
 from store.format.manifest import Manifest
 from store.format.segments import joined_firsts
 from store.format.zarr_json import ArrayInfo
@@ -30,7 +30,7 @@ from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
-from store.remote.pushed import Sums
+from store.remote.pushed import Sums, check_sums
 from store.remote.transfer.commit import Remote
 from store.remote.transfer.lineage import sums_of
 from store.remote.transfer.upload import Upload, file_of
@@ -160,30 +160,27 @@ class Append:
             return
         checksums = old.checksums
         root = self._folder("checksums")
-        first = checksums.n_items // checksums.layout.shard_items
         if checksums.n_items % checksums.layout.shard_items:
-            self._fetch(checksums.layout.shard_path(first), root)
+            again(lambda: self._fetch_sums(old, root))
         writer = ArrayWriter(root, DISK, checksums, ArrayInfo())
         writer.append(more)
         writer.commit()
         writer.close()
         self._add_grown(root, checksums, checksums.n_items + len(more))
 
-    def _fetch(self, key: str, root: Path) -> None:
-        """Take a shard of checksums from the bucket."""
-        target = root / key
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(again(lambda: self._get_twice(key)))
+    def _fetch_sums(self, old: StoredArray, root: Path) -> None:
+        """Take the checksums of a column from the bucket; raises CorruptError if others come.
 
-    def _get_twice(self, key: str) -> bytes:
-        """The bytes of an object; raises CorruptError unless they come twice."""
-        data = self.objects.get(key)
-        if data != self.objects.get(key):  # what comes wrong would be committed
-            raise CorruptError(
-                f"{self.objects.where(key)}: expected the same bytes twice, found two kinds; run "
-                "the same command again"
-            )
-        return data
+        They would be committed again.
+        """
+        checksums = old.checksums
+        for shard in range(checksums.n_shards):
+            key = checksums.layout.shard_path(shard)
+            target = root / key
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self.objects.get(key, 2 * SHARD_BYTES))
+        crc = self._old_sums[old.layout.path].crc
+        check_sums(self.store.directory.at(root), checksums, crc)
 
     def _add_grown(self, root: Path, old: StoredArray, n_items: int) -> None:
         """The shards of a small array from its last one in the bucket on, from below `root`."""

@@ -16,7 +16,7 @@ from store.format.schema import Schema
 from store.format.segments import Segments
 from store.read.source import open_array
 from store.read.store import TraceStore
-from store.remote.pushed import Sums
+from store.remote.pushed import Sums, crc_of_sums
 from store.remote.transfer.commit import Remote
 
 __all__ = ["check_lineage", "replaced_columns", "sums_of"]
@@ -33,18 +33,13 @@ def sums_of(store: TraceStore) -> dict[str, Sums]:
     }
 
 
-def _crc_of(store: TraceStore, array: StoredArray) -> int:
-    """The CRC32C of the checksums of the whole chunks."""
-    checksums = array.checksums
-    return crc32c(open_array(store.directory, checksums).read(0, checksums.n_items).tobytes())
-
-
 def _sums_at(store: TraceStore, whole: StoredArray, n_items: int) -> Sums:
     """The sums of an array of a store when it had so many items."""
     array = _first_items(whole, n_items)
     n_rest = array.n_places % array.layout.chunk_items
     items = open_array(store.directory, whole, check=store.manifest).read(n_items - n_rest, n_items)
-    return Sums(_crc_of(store, array), _tail_sums(array.layout, items) if n_rest else [])
+    crc = crc_of_sums(store.directory, array.checksums)
+    return Sums(crc, _tail_sums(array.layout, items) if n_rest else [])
 
 
 def _tail_sums(layout: ArrayLayout, items: np.ndarray) -> list[int]:

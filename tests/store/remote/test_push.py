@@ -390,6 +390,8 @@ def test_checksums_that_come_wrong_are_fetched_again(bucket, objects, path, tmp_
     bucket.server.faults = first(1, "flip", "GET", "/_checksums/")
     push(path, objects)
     assert [fault for _, _, fault in bucket.server.seen if fault] == ["flip"]
+    asked = [key for method, key, _ in bucket.server.seen if (method, "/_che" in key) == ("GET", 1)]
+    assert len(asked) == len({*asked}) + 1
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 5)
 

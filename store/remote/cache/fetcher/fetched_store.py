@@ -13,13 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from store.errors import CorruptError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of, checked_arrays, data_files
 from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
-from store.read.arrays.array import Array
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.cache.chunk_index import BLOCK, CHUNK_MARGIN, index_bytes, n_cells
@@ -27,7 +24,7 @@ from store.remote.cache.fetcher.slab import write_at
 from store.remote.cache.fetcher.writable_index import WritableIndex
 from store.remote.objects.objects import Objects
 from store.remote.objects.retry import again
-from store.remote.pushed import Sums, record_in
+from store.remote.pushed import Sums, check_sums, record_in
 
 __all__ = ["INDEX_FILE", "FetchedStore", "fetch_group", "state_digest"]
 
@@ -142,6 +139,12 @@ class FetchedStore:
         self.cells = column_cells(self.manifest)
         self.index: WritableIndex
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
+        sums = self._state.sums
+        self._crcs = {  # of checksums, by their paths
+            array.checksums.layout.path: sums[array.layout.path].crc
+            for array in checked_arrays(self.manifest)
+            if array.layout.path in sums
+        }
         self.fixed_bytes = self._fixed_bytes()
         self.portion_bytes = self._portion_bytes()
 
@@ -255,23 +258,10 @@ class FetchedStore:
             reader.open_shards(range(array.n_shards))
             for fault in reader.faults(0, array.layout.n_chunks(array.n_places)):
                 raise fault
-            self._check_sums(array, reader)
+            if array.layout.path in self._crcs:
+                check_sums(directory, array, self._crcs[array.layout.path])
         except CorruptError as error:
             raise CorruptError(f"{self.url}: {error}") from error
-
-    def _check_sums(self, array: StoredArray, reader: Array) -> None:
-        """Raise CorruptError if checksums are not those that were pushed, where that is known."""
-        if not array.layout.path.startswith("_checksums/"):
-            return
-        pushed = self._state.sums.get(array.layout.path.removeprefix("_checksums/"))
-        if pushed is None:
-            return
-        found = crc32c(reader.read(0, array.n_items).tobytes())
-        if found != pushed.crc:
-            raise CorruptError(
-                f"{array.layout.path}: expected checksums of checksum {pushed.crc:08x}, found "
-                f"{found:08x}; push the store again"
-            )
 
 
 def _small_bytes(array: StoredArray, shard: int) -> int:
