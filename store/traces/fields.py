@@ -242,9 +242,8 @@ def _kind(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "bool"
-    if type(value) is int:
-        of_int64 = "int64" if int(float(value)) == value else LARGE
-        return of_int64 if value in INT64 else "utf8"
+    if type(value) is int and value in INT64:
+        return "int64" if int(float(value)) == value else LARGE
     return "float64" if isinstance(value, float) else "utf8"
 
 
