@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeVar
 
+import numpy as np
+
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays.axes import check_named, has_rows
@@ -166,7 +168,7 @@ class MapSource(FileSource):
             value = record.get(mapped.key)
             if value is None and mapped.column in TEXTS and mapped not in self._asked:
                 value = ""
-            if value is not None or mapped.column not in UNLABELLED:
+            if not _is_missing(value) or mapped.column not in UNLABELLED:
                 row[mapped.column] = value_of(mapped, value, self._own_columns.get(mapped.column))
         row |= self.fields.row(record)
         own_id = row.pop(TRACE_ID, None)
@@ -199,6 +201,11 @@ class MapSource(FileSource):
             item.column: replace(columns[item.column], dtype=PLAIN[width])
             for item, width in widths.items()
         }
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether there is no value: arrays of floats have NaN for none."""
+    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 
 def _may_widen(item: Mapped, column: Column) -> bool:
