@@ -87,7 +87,6 @@ class FetchQueue:
         self._waiting: deque[Ticket] = deque()  # for room
         self._admitted: set[Ticket] = set()  # waiting for their cells
         self._held: set[Ticket] = set()  # being copied
-        self._begun: dict[Job, int] = {}  # what is fetched -> its bytes
         self._tasks: set[asyncio.Task[None]] = set()
         self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
@@ -109,7 +108,8 @@ class FetchQueue:
     @property
     def _has_time(self) -> bool:
         """Whether more may be fetched at a time."""
-        return len(self._begun) < JOBS_AT_ONCE and sum(self._begun.values()) < BYTES_AT_ONCE
+        jobs = self.inventory.jobs
+        return len(jobs) < JOBS_AT_ONCE and sum(job.n_bytes for job in jobs) < BYTES_AT_ONCE
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -118,7 +118,6 @@ class FetchQueue:
 
     def _begin(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            self._begun[job] = int(job.sizes.sum())
             self._start(self._fetch(job))
 
     async def _fetch(self, job: Job) -> None:
@@ -135,7 +134,6 @@ class FetchQueue:
             error = StoreError(
                 f"{self.directory}: expected chunks, found a defect, which fetcher.log there shows"
             )
-        del self._begun[job]
         self.counts["fetched_bytes"] += job.n_fetched
         self.counts["fetched_twice_bytes"] += job.n_again
         self.inventory.settle(job, next(self._ticks))

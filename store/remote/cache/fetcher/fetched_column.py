@@ -56,6 +56,8 @@ class Job:
     is_left
         Whether an earlier process left them in their slots: they are not fetched, but compared
         with their checksums.
+    n_bytes
+        Of all its chunks.
     n_fetched, n_again
         Bytes that came, and those of them that had been here before.
     is_void
@@ -76,6 +78,7 @@ class Job:
 
     def __post_init__(self) -> None:
         self.is_right = np.zeros(len(self.cells), bool)
+        self.n_bytes = int(self.sizes.sum())
 
     @property
     def index(self) -> WritableIndex:

@@ -29,7 +29,8 @@ CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the 
 class Inventory:
     """The stores of a cache directory, which may take `limit` bytes, and their chunks.
 
-    `indexes` are those of the stores, by their folders, the oldest first.
+    `indexes` are those of the stores, by their folders, the oldest first; `jobs` have slots, and
+    are not settled.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -37,7 +38,7 @@ class Inventory:
         self.limit = limit
         self.evicted_bytes = 0
         self.indexes: dict[Path, WritableIndex] = {}
-        self._jobs: set[Job] = set()  # that have slots
+        self.jobs: set[Job] = set()
         self.slab = Slab(directory / SLAB_FILE)
         try:
             self._adopt()
@@ -114,7 +115,7 @@ class Inventory:
         room = max(0, limit - self.file_bytes)
         n_bytes = room - room // 256  # what the file system takes to note where blocks are
         n_bytes -= n_bytes % BLOCK
-        for job in self._jobs:
+        for job in self.jobs:
             _, stops = job.index.slots(job.cells)
             job.is_void |= bool((stops > n_bytes).any())
         owners, cells, _, stops = self.slots_taken()
@@ -181,12 +182,12 @@ class Inventory:
             return None
         jobs += column.jobs(cells[index.words[cells] != 0], is_left=True)
         index.take(new, np.array(found, np.int64))
-        self._jobs |= {*jobs}
+        self.jobs |= {*jobs}
         return jobs
 
     def settle(self, job: Job, tick: int) -> None:
         """The chunks of a job that came are there; the others are not any more."""
-        self._jobs.remove(job)
+        self.jobs.remove(job)
         is_right = job.is_right & (not job.is_void)
         job.index.settle(job.cells, is_right, tick)
         self._give_back(job.index, job.cells[~is_right])
