@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +96,7 @@ def prepare_dir(cache_dir: Path) -> None:
 
 
 def _mark(cache_dir: Path, marker: Path) -> None:
-    """Make an empty directory ours; several processes may do so at a time."""
+    """Make an empty directory ours; several readers may do so at a time."""
     if not any(cache_dir.iterdir()):
         cache_dir.chmod(0o700)  # what is in it from now on is ours
     others = [path.name for path in cache_dir.iterdir() if not path.name.startswith(MARKER)]
@@ -105,7 +106,7 @@ def _mark(cache_dir: Path, marker: Path) -> None:
             f"{min(others)!r:.80} in it; choose another with cache_dir or {DIR_VARIABLE}, or "
             "remove what is left of one"
         )
-    own = cache_dir / f"{MARKER}.{os.getpid()}"
+    own = cache_dir / f"{MARKER}.{threading.get_native_id()}"
     own.write_text(json.dumps({"version": PROTOCOL}))
     own.replace(marker)
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,14 @@ def test_why_it_does_not_start_is_told_at_once(url, tmp_path):
     with pytest.raises(StoreError, match=r"expected a fetching process to start.*File exists"):
         TraceStore.open(url, 10**8, cache_dir=cache_dir)
     assert time.monotonic() - began < 10
+
+
+def test_of_many_readers_one_starts_it(url, rows, tmp_path, monkeypatch):
+    """Each start takes .4 s of a processor, which the one that they wait for needs."""
+    started = []
+    run, cache_dir = subprocess.run, tmp_path / "cache"
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: started.append(a) or run(*a, **k))
+    with ThreadPoolExecutor(8) as pool:
+        opened = [*pool.map(lambda _: TraceStore.open(url, 10**8, cache_dir=cache_dir), range(8))]
+    assert len(started) == 1
+    assert all(len(store) == 8 for store in opened)

@@ -5,6 +5,7 @@ another process, forked or spawned, has connections of its own, one for each thr
 dies, the next request starts another. Nothing here knows the network, nor imports what does.
 """
 
+import fcntl
 import os
 import select
 import socket
@@ -17,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -252,10 +253,8 @@ def connect(cache_dir: Path) -> socket.socket:
     Raises StoreError if it does not start, or does not answer in time.
     """
     deadline = time.monotonic() + START_S
-    while True:
-        connection = _try_to_connect(cache_dir)
-        if connection is not None:
-            return connection
+    connection = _try_to_connect(cache_dir)
+    while connection is None:
         if time.monotonic() > deadline:
             raise errors.UnreachableError(
                 f"{cache_dir}: expected a fetching process to answer within {START_S:g} s, found "
@@ -263,8 +262,29 @@ def connect(cache_dir: Path) -> socket.socket:
                 "of this machine, or end that process"
             )
         prepare_dir(cache_dir)  # somebody may have removed it
-        _start(cache_dir)  # which listens, unless another was first
+        with (cache_dir / LOG_FILE).open("a+b") as log, _turn(log) as is_ours:
+            connection = _try_to_connect(cache_dir)
+            if connection is None and is_ours:
+                _start(cache_dir, log)
         time.sleep(0.02)
+    return connection
+
+
+@contextmanager
+def _turn(log: BinaryIO) -> Iterator[bool]:
+    """Whether this reader may start a fetching process, as no other does until the block ends.
+
+    Each takes .4 s of a processor, and all readers of a node miss one that has died.
+    """
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(log, fcntl.LOCK_UN)  # the process that was started has the file too
 
 
 def _try_to_connect(cache_dir: Path) -> socket.socket | None:
@@ -278,7 +298,7 @@ def _try_to_connect(cache_dir: Path) -> socket.socket | None:
     return connection
 
 
-def _start(cache_dir: Path) -> None:
+def _start(cache_dir: Path, log: BinaryIO) -> None:
     """Start a fetching process, unless there is one; raises StoreError if it says why it cannot.
 
     It leaves this one's session.
@@ -291,20 +311,19 @@ def _start(cache_dir: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
-    with (cache_dir / LOG_FILE).open("a+b") as log:
-        if log.tell() > MAX_LOG_BYTES:
-            log.truncate(0)
-        streams |= {"stdout": log, "stderr": log}
-        try:
-            done = subprocess.run(
-                command, env=environment, timeout=START_ANSWER_S, check=False, **streams
-            )
-        except subprocess.TimeoutExpired as error:
-            raise errors.UnreachableError(
-                f"{cache_dir}: expected a fetching process to start within {START_ANSWER_S:g} s, "
-                "found that it still counts what is there; use a cache directory on a faster disk"
-            ) from error
-        if done.returncode > 0:  # of one that was killed there is no word: then another is started
-            log.seek(0)
-            last = (log.read().decode().strip().splitlines() or ["no message"])[-1]
-            raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")
+    if log.tell() > MAX_LOG_BYTES:
+        log.truncate(0)
+    streams |= {"stdout": log, "stderr": log}
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=START_ANSWER_S, check=False, **streams
+        )
+    except subprocess.TimeoutExpired as error:
+        raise errors.UnreachableError(
+            f"{cache_dir}: expected a fetching process to start within {START_ANSWER_S:g} s, "
+            "found that it still counts what is there; use a cache directory on a faster disk"
+        ) from error
+    if done.returncode > 0:  # of one that was killed there is no word: then another is started
+        log.seek(0)
+        last = (log.read().decode().strip().splitlines() or ["no message"])[-1]
+        raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")
