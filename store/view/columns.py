@@ -98,9 +98,14 @@ class Table(SingleValues):
 
 
 def json_number(value: float) -> float | str | None:
-    """A number as JSON has it: None for NaN; a text for infinity, and where JavaScript rounds."""
+    """A number as JSON has it: None for NaN; a text for infinity, and where JavaScript rounds.
+
+    A truth value is 0 or 1, as labels, classes and bars are.
+    """
     if value != value:
         return None
+    if isinstance(value, bool):
+        return int(value)
     is_rounded = isinstance(value, int) and abs(value) > LARGEST_EXACT
     return str(value) if is_rounded or value in (math.inf, -math.inf) else value
 

@@ -32,7 +32,8 @@ def mistakes(scores: np.ndarray, labels: np.ndarray, threshold: float) -> Mistak
     are left out.
     """
     is_scored = np.isfinite(scores)
-    says_wrong = scores >= threshold
+    with np.errstate(over="ignore"):  # beyond float16 is as far as infinity
+        says_wrong = scores >= threshold
     false_alarms = np.flatnonzero(is_scored & says_wrong & (labels == 0))
     misses = np.flatnonzero(is_scored & ~says_wrong & (labels == 1))
     return Mistakes(false_alarms, misses)

@@ -74,6 +74,11 @@ function table(known, query) {
   return { total: all.length, start, rows, columns: pickRows(known.columns, names, rows) };
 }
 
+// As the server, which gives only letters of ASCII a case where the text is of them alone.
+const isAscii = (text) => !/[^\0-\x7f]/.test(text);
+const lowerAscii = (text) => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+const foldCase = (text) => text.toLowerCase().toUpperCase(); // ẞ and ß are SS
+
 // The next row after a position that has an id or a text.
 function find(known, query) {
   const rows = ordered(known, query);
@@ -88,7 +93,9 @@ function isFound({ columns, answers, rules }, { row, id, text }, rows) {
   const ids = columns.trace_id;
   const exact = ids.indexOf(id ?? text);
   if (id !== undefined || exact >= 0) return (position) => rows[position] === exact;
-  const has = (value) => value?.toLowerCase().includes(text.toLowerCase());
+  const fold = isAscii(text) ? lowerAscii : foldCase;
+  const wanted = fold(text);
+  const has = (value) => value !== undefined && fold(value).includes(wanted);
   const textsOf = (row) => answers[`trace/${row}`].texts; // whole, where cells are beginnings
   const isIn = (row) => has(ids[row]) || rules.searched.some((name) => has(textsOf(row)[name]));
   return (position) => isIn(rows[position]);

@@ -86,11 +86,11 @@ PRECISIONS = ("float16", "float32", "float64", "int8")
 MISTAKES = [
     ("mistakes", {"column": f"score_{dtype}", "threshold": threshold})
     for dtype in PRECISIONS
-    for threshold in (0, 0.1, 0.3, 0.7, 0.9, 1e-9)
+    for threshold in (0, 0.1, 0.3, 0.7, 0.9, 1e-9, 1e9, -1e9)
 ]
 SORTED = ("question", "big", "gaps")
 WHOLE = [
-    ("find", {"text": "t4 END"}),
+    *[("find", {"text": text}) for text in ("t4 END", "STRASSE", "straẞe", "STRASſE", "k", "ς")],
     ("groups", {"column": "question"}),
     *[("table", {"sort": name, "descending": d}) for name in SORTED for d in ("", 1)],
 ]
@@ -104,11 +104,12 @@ def precise(tmp_path_factory):
     rows = []
     for i, score in enumerate([0.1, 0.3, 0.7, 0.9, 0, -0.1] * 2):
         row = {name: np.dtype(column.dtype).type(score) for name, column in columns.items()}
-        question = "\uff5e🦊"[i % 2] + "long " * 100 + f"t{7 * i % 12 // 2} end"
-        row |= {"label": i // 6, "question": question, "big": 2**53 + 7 * i % 12}
+        begin = ["\uff5e", "🦊 Straße \u212a Σ "][i % 2]
+        question = begin + "long " * 100 + f"t{7 * i % 12 // 2} end"
+        row |= {"label": i > 5, "question": question, "big": 2**53 + 7 * i % 12}
         row["gaps"] = np.nan if i % 5 == 0 else 7 * i % 4
         rows.append((f"t{i}", row))
-    others = {"label": "int8", "question": "utf8", "big": "int64", "gaps": "float32"}
+    others = {"label": "bool", "question": "utf8", "big": "int64", "gaps": "float32"}
     schema = Schema({name: Column(dtype) for name, dtype in others.items()} | columns)
     return write_traces(tmp_path_factory.mktemp("precise") / "precise.zarr", schema, rows)
 
