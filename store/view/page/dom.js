@@ -112,8 +112,10 @@ export const numberOf = (/** @type {Cell} */ value) =>
 
 export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (typeof value !== "number" || Number.isInteger(value)) return String(value);
+  if (typeof value !== "number") return String(value);
   const size = Math.abs(value);
+  if (size === Infinity) return value > 0 ? "inf" : "-inf"; // as filters have it
+  if (Number.isInteger(value) && size <= 2 ** 53) return String(value);
   if (size >= 1e6 || size < 1e-3) return value.toExponential(2);
   return size >= 1e3 ? value.toFixed(0) : value.toPrecision(4); // never with an exponent
 }

@@ -98,7 +98,7 @@ def test_a_score_without_a_threshold(closer):
     browser.change(tab="scores", score="score_free")
     browser.click("#panel .confusion button", "found 1")
     browser.wait_for_text("#total", "1 of 12")
-    closer(row=9).wait_for_text("#panel dl", "Infinity")
+    closer(row=9).wait_for_text("#panel dl", "inf")
 
 
 def test_layers_that_tell_the_labels_apart(closer):

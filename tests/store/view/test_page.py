@@ -269,7 +269,9 @@ JOINED = {
     'q ~ "this or that"': 'q ~ "this or that" and {}',
 }
 NUMBERS = [-14202.12, 9999.7, 999999.2, 1234.6, 999.96, 1234567.8, 0.00012]
+NUMBERS += [1e20, 2**53, "9007199254740993"]
 TEXTS = ["-14202", "10000", "999999", "1235", "1000", "1.23e+6", "1.20e-4"]
+TEXTS += ["1.00e+20", "9007199254740992", "9007199254740993", "-inf", "inf"]
 PAIRS = [(0.56951, 0.56954), (1, 1), (0.5, 0.25), (123444.9, 123445.1)]
 TOLD_APART = [["0.56951", "0.56954"], ["1", "1"], ["0.5000", "0.2500"], ["123444.9", "123445.1"]]
 DIFFERENCES = {"a b c d|a c d": [1], "a b|a b": [], "x a y|a": [0, 2], "|a": [], "a b|": [0, 1]}
@@ -287,7 +289,7 @@ def test_functions_of_the_page(page):
     browser = page(tab="map", row=0)
     code = f'{json.dumps([*NARROWED])}.map((text) => found.narrowed(text, "x < 1", ["x"]))'
     assert imported(browser, "narrow", code) == [*NARROWED.values()]
-    code = f"{NUMBERS}.map(found.numberText)"
+    code = f"[...{NUMBERS}, -Infinity, 'inf'].map(found.numberText)"
     assert imported(browser, "dom", code) == TEXTS
     code = f"{json.dumps(PAIRS)}.map((pair) => found.numberTexts(...pair))"
     assert imported(browser, "dom", code) == TOLD_APART
