@@ -64,6 +64,7 @@ export async function showScores(/** @type {Shown} */ { base, store, query, widt
     bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
     ...bars(found, width, x, threshold, store),
     ...remarks(store, isRated && ofRun !== undefined, isRated && stored.includes(x)),
+    found.missing && soft(`left out, without a finite score: ${countText(found.missing)}`),
     ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc, found.missing) : []),
     ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
     ...(isRated ? [element("div.plots", ...plots.map(group))] : []),
@@ -90,10 +91,10 @@ const advice = (/** @type {Store} */ store) =>
     ),
   );
 
-// The threshold of the address, else of the run, else the middle of the scores of all rows. It stays
+// The threshold of the address, else of the run, else the edge of a bar in the middle of all rows. It stays
 // where it is when the rows of a filter lie all on one side of it.
 function thresholdIn(/** @type {Histogram} */ { edges }, ofRun) {
-  const standard = ofRun ?? (edges.length ? (edges[0] + edges.at(-1)) / 2 : 0.5);
+  const standard = ofRun ?? Number(edges[edges.length >> 1] ?? 0.5);
   return numberOf("threshold", [-Number.MAX_VALUE, Number.MAX_VALUE], standard);
 }
 
@@ -108,10 +109,11 @@ const chooser = (label, key, chosen, names) =>
 
 function bars(/** @type {Histogram} */ found, width, score, inForce, { thresholds, labels }) {
   const { edges } = found;
-  if (!edges.length) return [soft("none of the rows in the table has this score")];
+  if (!edges.length) return [soft("none of the rows in the table has a finite score")];
   const [low, high] = [edges[0], edges.at(-1)];
   const ofRun = own(thresholds, score);
   const across = Math.max(200, width);
+  const left = (100 * LEFT) / across; // where the bars begin
   let threshold = inForce;
   const place = element("div");
   const said = element("p.soft", { "aria-live": "polite" });
@@ -127,7 +129,7 @@ function bars(/** @type {Histogram} */ found, width, score, inForce, { threshold
     max: high,
     step: "any",
     value: threshold,
-    style: `width: ${across - LEFT}px; margin-left: ${LEFT}px`, // as the bars above it
+    style: `width: ${100 - left}%; margin: 0 0 0 ${left}%`,
     "aria-label": "threshold",
     oninput: (event) => paint(Number(event.target.value)),
     onchange: (event) => change({ threshold: event.target.value }),
@@ -148,7 +150,9 @@ function bars(/** @type {Histogram} */ found, width, score, inForce, { threshold
     legend(found, labels),
     logBox(() => paint(threshold)),
   );
-  return [place, slider, said, key];
+  // the slider is as wide as the bars above it, whatever the panel has room for
+  const style = `max-width: ${across}px`;
+  return [element("div", { style }, place, slider), said, key];
 }
 
 function ranks(/** @type {Numbers} */ { values, shape: [n] }, base, query, x, y, thresholds) {
@@ -220,13 +224,13 @@ const mistakes = (
 ) => {
   const part = (found, label, sign, name) => [
     title(
-      `${countText(found.n)} ${name}: ${labels[label]}, ${score} ${sign} ${numberText(threshold)}; the farthest first`,
+      `${countText(found.n)} ${found.n === 1 ? name[0] : name[1]}: ${labels[label]}, ${score} ${sign} ${numberText(threshold)}; the farthest first`,
     ),
     traceList(found, (i) => numberTexts(found.scores[i], threshold)[0]),
   ];
   return [
     element("h2.part", "most confident mistakes"),
-    ...part(alarms, 0, "≥", "false alarms"),
-    ...part(misses, 1, "<", "misses"),
+    ...part(alarms, 0, "≥", ["false alarm", "false alarms"]),
+    ...part(misses, 1, "<", ["miss", "misses"]),
   ];
 };

@@ -79,8 +79,11 @@ def test_mistakes_are_those_of_the_threshold(page, traces):
             browser.choose(slider, threshold, "input", "change")
         false_alarms = sum(s >= threshold and y == 0 for s, y in kept)
         misses = sum(s < threshold and y == 1 for s, y in kept)
-        for said in (f"{false_alarms} false alarms", f"{misses} misses"):
+        alarms = "false alarm" if false_alarms == 1 else "false alarms"
+        for said in (f"{false_alarms} {alarms}:", f"{misses} misses:"):
             browser.wait_for_text("#panel", said)
+    assert "left out, without a finite score: 21" in browser.text("#panel")
+    assert browser.of("#side", "it.scrollWidth - it.clientWidth") == 0
     browser.focus(slider)
     browser.press("ArrowLeft")
     browser.wait_for("!location.hash.includes('threshold=0.85')")
