@@ -202,12 +202,9 @@ def trace_answers(
     """The answers about one trace, by the part of their path behind its number."""
     store = table.store
     answers: dict[str, Any] = {"": trace_values(table, row, tokenizer)}
-    if answers[""]["tokens"]:
-        for name in known["tokens"]:
-            answers[f"/tokens/{name}"] = array_record(token_values(store, row, name))
-        answers["/candidates"] = candidates_of_all(
-            store, row, tokenizer or table.pieces.with_row(row)
-        )
+    for name in known["tokens"]:
+        answers[f"/tokens/{name}"] = array_record(token_values(store, row, name))
+    answers["/candidates"] = candidates_of_all(store, row, tokenizer or table.pieces.with_row(row))
     for name in known["pictures"]:
         answers[f"/layers/{name}"] = array_record(rounded(layer_picture(store, row, name)))
     for name in known["heads"]:

@@ -46,12 +46,12 @@ def opened(browser, exported):
         yield go
 
 
-def seen(browser, address):
+def seen(browser, address, row):
     """The texts of the panel, and the pictures in it, on each tab of an address."""
-    browser.open(f"{address}#row=7")
+    browser.open(f"{address}#row={row}")
     found = {}
     for tab in TABS:
-        browser.change(row=7, tab=tab, layer=1, edge=0.05)
+        browser.change(row=row, tab=tab, layer=1, edge=0.05)
         browser.wait_until("#tabs .on", f"it?.textContent === '{tab}'")
         browser.wait_for_panel()
         browser.evaluate("new Promise((done) => setTimeout(done, 150))")
@@ -61,14 +61,15 @@ def seen(browser, address):
     return found
 
 
-def test_a_page_in_a_file_shows_what_the_server_shows(browser, address, opened, exported):
+@pytest.mark.parametrize("row", [1, 7])  # the first has no tokens
+def test_a_page_in_a_file_shows_what_the_server_shows(browser, address, opened, exported, row):
     """On every tab, of all rows; but for the heads of each token, which are left out."""
-    expected = seen(browser, address)
+    expected = seen(browser, address, row)
     of_all = expected["attention"][0].partition("layer 2, heads upwards")[0].rstrip()
     expected["attention"] = [of_all, *expected["attention"][1:3]]
     file = exported("all.html")
     opened(file)
-    assert seen(browser, file) == expected
+    assert seen(browser, file, row) == expected
 
 
 def test_a_file_is_searched(opened, exported):
