@@ -5,7 +5,7 @@ files together are never more than the limit allows.
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +138,7 @@ class Inventory:
     def open_store(self, store: FetchedStore) -> None:
         """Give a store its index, with what is here of it, and have room for its files.
 
-        It takes over what other states of the store have, if they have no reader.
+        It takes over what other states of the store have, once they have no reader.
         """
         n_cells = sum(map(len, store.cells.values()))
         index = self.indexes.pop(store.folder, None)
@@ -148,16 +148,20 @@ class Inventory:
             index = None
         store.index = index or WritableIndex(store.folder / INDEX_FILE, n_cells)
         if index is None:
-            closed = [item for item in self.indexes.items() if not item[1].is_open]
-            for folder, other in closed:
-                # a state that has grown has all shards of the state before, and more
-                for path, theirs in store.cells_of_state(folder).items():
-                    cells = store.cells.get(path, range(0))
-                    store.index.adopt(other, cells.start, theirs[: len(cells)])
+            for folder, other in list(self.indexes.items()):
+                if not other.is_open:
+                    _take_over(store, folder, other)
         self.indexes[store.folder] = store.index
         store.index.is_open = True
         store.index.file_bytes = store.fixed_bytes
         self.resize(self.limit)
+
+    def close_store(self, store: FetchedStore, others: Collection[FetchedStore]) -> None:
+        """Nobody reads a store any more: its chunks go to others that are states of it, or else
+        are evicted before those of others."""
+        store.index.is_open = False
+        for other in others:
+            _take_over(other, store.folder, store.index)
 
     def take(
         self, column: FetchedColumn, cells: np.ndarray, past: float, needed_after: float = -1.0
@@ -234,3 +238,11 @@ def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np
     order = np.argsort(-next_use, kind="stable")
     total = np.cumsum(n_bytes[order])
     return order[: int(np.searchsorted(total, wanted)) + 1]
+
+
+def _take_over(store: FetchedStore, folder: Path, other: WritableIndex) -> None:
+    """Give a store the chunks of a closed one in a folder, if that is a state of it."""
+    # a state that has grown has all shards of the state before, and more
+    for path, theirs in store.cells_of_state(folder).items():
+        cells = store.cells.get(path, range(0))
+        store.index.adopt(other, cells.start, theirs[: len(cells)])

@@ -179,8 +179,8 @@ class Server:
         used = {session.store for session in self.sessions}
         for digest, store in list(self.stores.items()):
             if store not in used:
-                store.index.is_open = False  # its chunks are evicted before others
                 del self.stores[digest], self.columns[store]
+                self.inventory.close_store(store, self.stores.values())
 
     def set_limit(self, limit: int) -> None:
         """Have the cache take so many bytes; what is too much goes at once."""

@@ -13,8 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damage import flip, in_child
-from mirroring import N_ROWS, SCHEMA, URL, Node, column_bytes, least_limit, watched
+from mirroring import (
+    N_ROWS,
+    SCHEMA,
+    URL,
+    Node,
+    assert_no_slot_is_lost,
+    column_bytes,
+    least_limit,
+    watched,
+)
 from oracle import assert_batch, assert_same_row, write_store
+from test_fetching_process import wait_until
 
 from store import (
     Column,
@@ -397,6 +407,24 @@ def test_a_state_takes_over_what_is_here_of_another(tmp_path, make_node, rows):
     backup.rename(remote)
     _, fetched = read(50)
     assert fetched < 0.05 * column_bytes(remote)  # of chunks that grew
+
+
+def test_what_is_refreshed_fetches_only_what_is_new(tmp_path, make_node, rows):
+    """Once nobody reads the state before."""
+    remote = write_store(tmp_path / "traces.zarr", SCHEMA, rows[:40], 3)
+    node = make_node(remote)
+    with node.running() as server:
+        store = node.open()
+        store.read(range(40))
+        with StoreWriter.open(remote) as writer:
+            for trace_id, row in rows[40:]:
+                writer.append(trace_id, row)
+        store = store.refresh()
+        wait_until(lambda: len(server.stores) == 1)
+        before = store.mirror.stats()["fetched_bytes"]
+        assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+        assert store.mirror.stats()["fetched_bytes"] - before < 0.5 * column_bytes(remote)
+        assert_no_slot_is_lost(server)
 
 
 def test_a_forked_process_shares_the_mirror(served, rows):
