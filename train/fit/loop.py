@@ -419,7 +419,7 @@ def predict(
     parts = [torch.zeros(0, dtype=torch.float64)]  # a process may have no row
     for batch in filter(len, data.loader(split, detector.columns, fabric, kept=kept)):
         outputs = detector(batch.to(fabric.device, non_blocking=True))
-        parts.append(check_logits(detector, outputs.logits, len(batch)).cpu().double())
+        parts.append(check_logits(detector, outputs, len(batch)).cpu().double())
     logits = gather_rows(fabric, torch.cat(parts), len(rows))  # (n_split,)
     if len(rows) and logits.max() - logits.min() < ROUNDING:
         logits[:] = logits[0]  # or places in their batches would rank equal traces
@@ -433,12 +433,14 @@ def predict(
     return logits.sigmoid().numpy()
 
 
-def check_logits(detector: Detector, logits: Tensor, n_rows: int) -> Tensor:
-    """The logits (n_rows,) of a detector; raises ConfigError for another shape."""
-    if logits.shape != (n_rows,):
+def check_logits(detector: Detector, outputs: Any, n_rows: int) -> Tensor:
+    """The logits (n_rows,) of a detector's outputs; raises ConfigError for others."""
+    logits = getattr(outputs, "logits", None)
+    if not isinstance(logits, Tensor) or logits.shape != (n_rows,):
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(outputs).__name__
         raise ConfigError(
-            f"{type(detector).__name__}: classify: expected logits ({n_rows},), one a trace, found "
-            f"{tuple(logits.shape)}; correct the detector"
+            f"{type(detector).__name__}: classify: expected Outputs of logits ({n_rows},), one a "
+            f"trace, found {found}; correct the detector"
         )
     return logits
 

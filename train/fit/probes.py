@@ -17,7 +17,7 @@ from models.tables import Table, TableProbe
 from train.data.batches import TrainingData
 from train.data.requirements import present_columns
 from train.data.splits import Splits
-from train.errors import DataError
+from train.errors import ConfigError, DataError
 from train.evaluate.findings import Scored
 from train.evaluate.metrics import Scores, draw_folds
 from train.evaluate.results import Facts
@@ -184,11 +184,19 @@ def read_features(
 def compute_features(
     name: str, probe: Probe, data: TrainingData, rows: NDArray[np.int64]
 ) -> torch.Tensor:
-    """Features (n, A, k) of some rows; raises DataError for infinite numbers."""
+    """Features (n, A, k) of some rows; raises DataError for infinite numbers.
+
+    Raises ConfigError for features of another shape, as a probe from outside may have.
+    """
     roles = [*probe.columns, *present_columns(data, probe.optional)]
     batches = data.loader(rows, roles)
     # A loader may reuse memory for its next batch, and features may be views of it.
-    features = torch.cat([probe.features(batch).clone() for batch in batches])
+    features = torch.cat(
+        [
+            check_features(name, probe, probe.features(batch), len(batch)).clone()
+            for batch in batches
+        ]
+    )
     infinite = features.isinf().any((1, 2)).nonzero()
     if len(infinite):
         row = int(rows[int(infinite[0])])
@@ -198,6 +206,21 @@ def compute_features(
             f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
         )
     return features
+
+
+def check_features(name: str, probe: Probe, features: torch.Tensor, n_rows: int) -> torch.Tensor:
+    """The features (n_rows, A, k) of a probe; raises ConfigError for another shape."""
+    found: object = type(features).__name__
+    if isinstance(features, torch.Tensor):
+        found = shape = tuple(features.shape)
+        n_named = len(probe.alternatives)
+        if len(shape) == 3 and shape[0] == n_rows and n_named in (0, shape[1]):
+            return features
+    alternatives = len(probe.alternatives) or "alternatives"
+    raise ConfigError(
+        f"{name}: expected a tensor of features ({n_rows}, {alternatives}, numbers), traces first, "
+        f"found {found}; correct the probe"
+    )
 
 
 def read_table(roles: Sequence[str], data: TrainingData, rows: NDArray[np.int64]) -> Table:

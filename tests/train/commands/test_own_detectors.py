@@ -184,6 +184,43 @@ def test_a_method_that_is_named_beside_all_is_not_left_out(store_path, write, tm
         assert "lacking: expected column 'no_such_column'" in fail(capsys, *argv)
 
 
+WRONG = """
+class Bare(Least):
+    def classify(self, features):
+        return self.head(features).squeeze(1)
+
+class Long(Least):
+    def classify(self, features):
+        return Outputs(self.head(features))
+
+def states(batch):
+    return batch.fixed("hs_last").float()
+
+FLAT = Probe(("hs_last",), lambda batch: states(batch).mean((1, 2)))
+SHORT = Probe(("hs_last",), lambda batch: states(batch)[1:])
+NAMED = Probe(("hs_last",), states, alternatives=("one",))
+NUMPY = Probe(("hs_last",), lambda batch: states(batch).numpy())
+"""
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("Bare", "Bare: classify: expected Outputs of logits (27,), one a trace, found Tensor"),
+        ("Long", "Long: classify: expected Outputs of logits (27,), one a trace, found (27, 1)"),
+        ("FLAT", "features (32, alternatives, numbers), traces first, found (32,); correct"),
+        ("SHORT", "features (32, alternatives, numbers), traces first, found (31, 2, 8); correct"),
+        ("NAMED", "features (32, 1, numbers), traces first, found (32, 2, 8); correct the probe"),
+        ("NUMPY", "features (32, alternatives, numbers), traces first, found ndarray; correct"),
+    ],
+)
+def test_what_a_method_returns_is_checked(name, said, store_path, write, tmp_path, capsys):
+    argv = ["--store", store_path, "--output-dir", tmp_path / "run", *ONCE]
+    status, _, lines = call(capsys, *argv, f"--models={write(WRONG)}:{name}")
+    assert status == 2
+    assert said in lines[-1]
+
+
 OWN_LOSS = """
 class Tenfold(torch.nn.BCEWithLogitsLoss):
     def forward(self, logits, labels):
