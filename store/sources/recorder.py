@@ -1,7 +1,8 @@
 """Finished requests of a serving engine, appended to a store by a thread.
 
-It knows no engine: whoever serves hands over tokens and states, and goes on. What goes wrong here
-stops the recording, is said once, and never reaches a request.
+It knows no engine: whoever serves hands over tokens and states, and goes on. What does not fit is
+left out by name. What goes wrong otherwise stops the recording, is said once, and never reaches a
+request.
 """
 
 import re
@@ -231,13 +232,11 @@ class Recorder:
 
     def _write(self, request: Recorded) -> None:
         """Append a request, or say why it is no trace; raises what stops all recording."""
+        trace_id = request.own_id if request.trace_id in self._writer else request.trace_id
         try:
-            row = request.row()
+            self._writer.append(trace_id, request.row())
         except SchemaError as error:
             self._leave_out(request, error)
-            return
-        trace_id = request.own_id if request.trace_id in self._writer else request.trace_id
-        self._writer.append(trace_id, row)
 
 
 def _open(path: Path, schema: Schema, provenance: dict[str, Any], files: Files) -> StoreWriter:

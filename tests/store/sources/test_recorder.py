@@ -85,6 +85,21 @@ def test_states_of_zeros_are_left_out_by_name(record):
     ]
 
 
+def test_what_does_not_fit_is_left_out_by_name(record):
+    """Of another shape, or with both its ids taken; it does not cost the others."""
+    recorder = record()
+    recorder.put(request(1))
+    recorder.put(replace(request(2), tokens=np.zeros((2, 2), np.int32)))
+    recorder.put(replace(request(1), own_id="cmpl-1"))
+    recorder.put(request(3))
+    recorder.close()
+    assert TraceStore.open(recorder.path).ids[:] == ["cmpl-1", "cmpl-3"]
+    assert (recorder.n_written, recorder.n_left_out, recorder.has_stopped) == (2, 2, False)
+    shape, taken = recorder.said
+    assert "request cmpl-2-0-0123abcd is left out: trace 'cmpl-2', column 'tokens'" in shape
+    assert "request cmpl-1 is left out: trace_id 'cmpl-1': expected a new id" in taken
+
+
 def test_a_full_disk_stops_the_recording_and_no_request(record):
     """What was committed stays; whoever serves is told once, and never waits."""
     files = Faulty(0, full_disk, lasting=True)
