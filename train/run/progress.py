@@ -119,8 +119,10 @@ class TrainingBar:
 
     def end(self, keep: bool = True) -> None:
         """Close the bar of a training, which may have stopped early, or hide it."""
-        completed = self.progress.tasks[self.task].completed
-        self.progress.update(self.task, total=completed, visible=keep)
+        task = self.progress.tasks[self.task]
+        speed = task.finished_speed or task.speed
+        self.progress.update(self.task, total=task.completed, visible=keep)
+        task.finished_speed = speed  # which another total resets
 
 
 class Relay:

@@ -43,3 +43,18 @@ def test_a_resumed_training_tells_its_own_speed():
     """Rows that an earlier process saw are done, and say nothing of how fast this one is."""
     line = run_steps(n_steps=15, seconds_a_step=4, rows_done=1000)[0]
     assert "57% of the rows, 2 rows/s" in line
+
+
+def test_the_speed_of_a_training_that_stopped_early_stays_there():
+    """Its bar is full at the end, whatever it was to have."""
+    now = [100.0]
+    with TrainingProgress(visible=False) as progress:
+        progress.get_time = lambda: now[0]
+        bar = progress.begin("lstm_solo", 1000, 2)
+        for _ in range(50):
+            now[0] += 4
+            bar.on_step(10, 0.25)
+        bar.end()
+        (task,) = progress.tasks
+        assert task.finished
+        assert task.finished_speed == 2.5
