@@ -262,7 +262,7 @@ def trace(asked: Asked) -> dict[str, Any]:
 
 
 def note(asked: Asked, body: bytes) -> dict[str, Any]:
-    """Change the label, the tags or the text noted about a trace, beside the store."""
+    """Change the label, the tags or the text noted about a trace; returns all of it."""
     given = json.loads(body)
     path = asked.notes_path
     is_note = isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
@@ -272,7 +272,7 @@ def note(asked: Asked, body: bytes) -> dict[str, Any]:
         write_note(path, asked.trace_id, **given)
     except OSError as error:
         raise NotFoundError(f"{path}: the note cannot be written: {error}") from error
-    return {}
+    return read_notes(path).get(asked.trace_id, Note())._asdict()
 
 
 def neighbours(asked: Asked) -> dict[str, Any]:

@@ -10,23 +10,22 @@ import { traceList } from "/page/lists.js";
 export function noteParts(base, row, /** @type {Trace["note"]} */ noted, labels) {
   if (!noted) return [];
   if (typeof noted === "string") return [soft(`no notes: ${noted}`)];
-  const keep = (part, /** @type {any} */ onKept = null) =>
-    post(`${base}/trace/${row}/note`, part).then(() => {
+  const keep = (part) =>
+    post(`${base}/trace/${row}/note`, part).then(async (answer) => {
       showError(null);
-      onKept?.(part);
+      showNoted(await answer.json());
       dispatchEvent(new Event("noted"));
     }, showError);
   const nameOf = (label) =>
     ({ "": "my label: none", "-1": "my label: unsure (-1)" })[label] ??
     `my label: ${labels[label]} (${label})`;
-  const box = (key, placeholder, onKept = null) =>
+  const box = (key, placeholder) =>
     element("input", {
       type: "text",
-      value: noted[key],
       placeholder,
       "aria-label": key,
       className: key,
-      onchange: (event) => keep({ [key]: event.target.value }, onKept),
+      onchange: (event) => keep({ [key]: event.target.value }),
     });
   const label = menu(
     "my label",
@@ -36,14 +35,18 @@ export function noteParts(base, row, /** @type {Trace["note"]} */ noted, labels)
     nameOf,
   );
   const chips = element("span.tag-chips");
-  const showTags = ({ tags }) => chips.replaceChildren(...tagsIn(tags).map(tagChip));
-  showTags(noted);
-  const made = bar(label, box("tags", "tags, more tags", showTags), chips, box("note", "note"));
+  const [tags, note] = [box("tags", "tags, more tags"), box("note", "note")];
+  // all of it: another window may have noted something meanwhile
+  const showNoted = (/** @type {any} */ kept) => {
+    for (const [key, place] of Object.entries({ label, tags, note }))
+      if (place !== document.activeElement) place.value = kept[key];
+    chips.replaceChildren(...kept.tags.split(" ").filter(Boolean).map(tagChip));
+  };
+  showNoted(noted);
+  const made = bar(label, tags, chips, note);
   made.classList.add("noted");
   return [made];
 }
-
-const tagsIn = (text) => text.split(/[\s,]+/).filter(Boolean); // as the server takes them
 
 const tagChip = (tag) =>
   button(tag, () => show(`tag == ${quoted(tag)}`, []), {

@@ -10,7 +10,7 @@ import {
   heading,
   labelClass,
   legendOf,
-  numberOf,
+  numberOf as asNumber,
   numberText,
   numberTexts,
   own,
@@ -22,7 +22,7 @@ import {
 import { uncommon } from "/page/differences.js";
 import { quoted } from "/page/narrow.js";
 import { neighbourParts, noteParts } from "/page/notes.js";
-import { change, oneOf, state } from "/page/state.js";
+import { change, numberOf, oneOf, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
 const ABOVE = ["trace_id", "question", "answer", "references"]; // shown before the tokens
@@ -38,7 +38,8 @@ const MEANINGS = {
 };
 
 export async function showTrace(/** @type {Shown} */ { base, store, row, query }) {
-  const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
+  const beside = String(numberOf("beside", [0, store.rows - 1], row));
+  const rows = beside === row ? [row] : [beside, row];
   const loaded = await Promise.all(rows.map((each) => load(base, store, each)));
   const between = bounds(loaded.map(scaled)); // the same colours in both traces
   const bodies = loaded.map((each, i) =>
@@ -99,13 +100,15 @@ function bodyOf(base, /** @type {Store} */ store, shown, between, number) {
     number ? [] : [tokenBar(store, shown, between)],
     [tokens(store, base, { ...shown, differing: differing(shown) }, between)],
     scoresOf(ofRuns, trace, store),
-    [
-      title("numbers"),
-      list(
-        "numbers",
-        others.map((name) => [name, numberText(numbers[name])]),
-      ),
-    ],
+    others.length
+      ? [
+          title("numbers"),
+          list(
+            "numbers",
+            others.map((name) => [name, numberText(numbers[name])]),
+          ),
+        ]
+      : [],
     other ? [] : neighbourParts(base, store, row, shown.query),
     more.flatMap(([name, text]) => [
       title(name, name === "question_id" ? ofQuestion(text) : null),
@@ -154,7 +157,7 @@ function scoresOf(names, /** @type {Trace} */ { numbers }, /** @type {Store} */ 
   const known = names.filter((name) => numbers[name] !== null);
   if (!known.length) return [];
   const lines = known.map((name) => {
-    const value = numberOf(numbers[name]);
+    const value = asNumber(numbers[name]);
     const threshold = own(thresholds, name);
     const column = name.replace(/^score_/, "score_token_");
     const choose = () => change({ color: column });

@@ -10,6 +10,7 @@ from browser import fragment_of
 from view_traces import N_LAYERS, SCHEMA, make_row, write_run, write_traces
 
 from store import Column, Schema
+from store.labels.notes import write_note
 from store.traces.notes import Note, notes_path, read_notes
 
 PIXELS = "it.getAttribute('href')"
@@ -167,8 +168,10 @@ def test_a_note_is_kept_beside_the_store(closer, closer_path):
     browser.click("#panel .chip", "odd")
     browser.wait_for_text("#total", "1 of 12")
     browser.wait_for_text("#chips", 'tag == "odd"')
+    write_note(notes_path(closer_path), "trace-04", note="of another window")
     browser.choose("#panel input.tags", "")
     browser.wait_for_text("#total", "0 of 12")
+    browser.wait_until("#panel input.note", "it.value === 'of another window'")
 
 
 SAVES = """(() => {
