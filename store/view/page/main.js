@@ -200,7 +200,7 @@ async function drawSide(panel) {
   try {
     if (!isOfRows && !isThere(state.row))
       throw new Error(`row: expected 0 to ${store().rows - 1}, found ${state.row.slice(0, 60)}`);
-    const width = panel.clientWidth - 30;
+    const width = panel.clientWidth - 32; // within its padding, and that of .wide
     const about = { base: base(), store: store(), row: state.row, query: query(), width };
     await keepFocus(panel, async () => {
       const parts = (await draw(about)).filter(Boolean);

@@ -34,6 +34,19 @@ def test_a_window_at_400_percent_has_a_table(page):
         assert browser.of("html", "it.scrollHeight") > 400
 
 
+@pytest.mark.parametrize("height", [600, 1200])
+def test_what_fits_has_no_scrollbar_below(page, height):
+    """Of a trace of few tokens, whether or not the panel scrolls downwards."""
+    browser = page()
+    with browser.resized(1440, height):
+        for tab in TABS:
+            browser.change(row=7, tab=tab)
+            browser.wait_until("#tabs .on", f"it?.textContent === '{tab}'")
+            browser.wait_for_panel()
+            wider = browser.of_each("#side, #side .wide", "it.scrollWidth - it.clientWidth")
+            assert not any(wider), tab
+
+
 def test_print_shows_the_trace_whole(page):
     """In its colours, without the table."""
     browser = page(row=7)
