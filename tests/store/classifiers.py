@@ -3,6 +3,8 @@
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
     BertConfig,
     BertForSequenceClassification,
     GPT2Config,
@@ -98,6 +100,15 @@ def build_last_place_classifier(pad_token_id):
     """An XLNet, which classifies by its last place."""
     config = XLNetConfig(d_model=16, n_layer=1, n_head=2, d_inner=16, **settings_of(pad_token_id))
     return XLNetForSequenceClassification(config).eval()
+
+
+def build_end_classifier(eos_token_id):
+    """A BART, which classifies by its last end of a text, of which all of a batch have as many."""
+    ends = {"eos_token_id": eos_token_id, "decoder_start_token_id": eos_token_id}
+    layers = {f"{side}_layers": 1 for side in ("encoder", "decoder")}
+    heads = {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    config = BartConfig(d_model=16, **layers, **heads, **settings_of(0) | ends)
+    return BartForSequenceClassification(config).eval()
 
 
 def build_one_type_classifier():

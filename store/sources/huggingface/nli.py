@@ -92,9 +92,11 @@ class HuggingFaceNli:
         """Arguments of the model for each pair."""
         inputs = {}
         for pair in pairs:
-            encoded = self.tokenizer(*pair)
+            # a special token in a text is text: BART counts those that end one
+            encoded = self.tokenizer(*pair, split_special_tokens=True)
             if len(encoded["input_ids"]) > self.longest:
-                encoded = self.tokenizer(*pair, truncation=True, max_length=self.longest)
+                cut = {"truncation": True, "max_length": self.longest}
+                encoded = self.tokenizer(*pair, split_special_tokens=True, **cut)
                 self.n_cut += 1
             inputs[pair] = {name: ids for name, ids in encoded.items() if name in self._names}
         self.n_pairs += len(inputs)

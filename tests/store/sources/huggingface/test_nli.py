@@ -12,6 +12,7 @@ from classifiers import (
     build_absolute_decoder,
     build_classifier,
     build_decoder_classifier,
+    build_end_classifier,
     build_last_place_classifier,
     build_one_type_classifier,
     build_pair_tokenizer,
@@ -112,6 +113,14 @@ def test_the_size_of_a_batch_decides_nothing():
             HuggingFaceNli(model, padding_left, batch_size=n).infer(PAIRS) for n in (1, 8)
         )
         assert_alike(alone, together)
+
+
+def test_a_special_token_in_a_text_is_text(tokenizer):
+    """It neither ends a text, nor does one text of a batch then have more ends than another."""
+    nli = HuggingFaceNli(build_end_classifier(tokenizer.sep_token_id), tokenizer)
+    pairs = [("paris", "london"), ("paris [SEP]", "london"), ("paris [ sep ]", "london")]
+    plain, marked, spelled = nli.infer(pairs)
+    assert marked == spelled != plain
 
 
 def test_a_model_of_one_type_of_tokens(tokenizer):
