@@ -12,6 +12,7 @@ pass over its prompt.
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor
@@ -118,7 +119,7 @@ class HuggingFaceJudge:
         self.n_ids: int = config.vocab_size
         self.longest = getattr(config, "max_position_embeddings", None)
         self._ids = _ids_of_words(tokenizer, self.n_ids)
-        self._chat = self._read_chat() if self.is_chat else None
+        self._prompt(Case("question", ["reference"], "answer"))  # the template may not take it
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """Judge answers, a batch at a time.
@@ -151,16 +152,19 @@ class HuggingFaceJudge:
             "min_verdict_mass": MIN_VERDICT_MASS,
         }
 
-    def _read_chat(self) -> Chat:
-        try:
-            return Chat(self.tokenizer, chat_messages(None, [], self.template))
-        except SchemaError as error:
-            raise SchemaError(f"judge {self.name!r}: {error}") from error
+    @cached_property
+    def _chat(self) -> Chat:
+        return Chat(self.tokenizer, chat_messages(None, [], self.template))
 
     def _prompt(self, case: Case) -> str:
         texts = _texts(case)
         text = _FIELD.sub(lambda field: texts[field[1]], self.template)
-        return text if self._chat is None else self._chat.prompt(chat_messages(None, [], text))
+        if not self.is_chat:
+            return text
+        try:
+            return self._chat.prompt(chat_messages(None, [], text))
+        except SchemaError as error:
+            raise SchemaError(f"judge {self.name!r}: {error}") from error
 
     def _encode(self, case: Case) -> list[int] | None:
         """Token ids of a prompt; None if the model cannot take them."""

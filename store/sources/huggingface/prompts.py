@@ -242,9 +242,16 @@ class Chat(PlainText):
         return "" if response[0].isspace() else self._before_answers
 
     def _apply(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
-        prompt = self.tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
-        )
+        """The text of a chat; raises SchemaError if the template cannot take it."""
+        try:
+            prompt = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
+            )
+        except Exception as error:  # a chat template may raise anything
+            roles = ", ".join(dict.fromkeys(message["role"] for message in messages))
+            raise SchemaError(
+                f"chat template: expected one that takes turns of {roles}, found: {error}"
+            ) from error
         return str(prompt)
 
     def _with_answer(self, messages: Sequence[Message]) -> str:
@@ -252,20 +259,14 @@ class Chat(PlainText):
         return self._apply(answered, add_generation_prompt=False)
 
     def _check_texts(self) -> None:
-        """Raise SchemaError unless the text of each message is in the prompt."""
+        """Raise SchemaError unless the text of each message is in the prompt, in whatever case."""
         n = len(self._messages)
         marks = [f"{_PROBE}{i}{_PROBE}" for i in range(n)]
         marked = [
             {**message, "content": mark}
             for message, mark in zip(self._messages, marks, strict=True)
         ]
-        try:
-            prompt = self._apply(marked, add_generation_prompt=True)
-        except Exception as error:  # a chat template may raise anything
-            roles = ", ".join(dict.fromkeys(message["role"] for message in self._messages))
-            raise SchemaError(
-                f"chat template: expected one that takes turns of {roles}, found: {error}"
-            ) from error
+        prompt = self._apply(marked, add_generation_prompt=True).lower()
         for i, mark in enumerate(marks):
             if mark not in prompt:
                 raise ChatTextError(
@@ -390,10 +391,16 @@ class Prompts:
         self.n_ids = config.vocab_size
 
     def render(self, question: Question) -> PromptText:
-        """The prompt of a question; raises PromptError if it lacks a field of the template."""
+        """The prompt of a question.
+
+        Raises PromptError: it lacks a field of the template, or the chat template refuses it.
+        """
         message = self._message(question)
         turns = [one.turn for one in self.examples if not one.gives_away(question, message.text)]
-        text = self._text(turns, message.text, question.get("response"))
+        try:
+            text = self._text(turns, message.text, question.get("response"))
+        except SchemaError as error:
+            raise PromptError(f"{_name(question)}: {error}") from error
         place = message.places.get("context") or _context_in_question(question, message)
         start = _find_message(text, message.text)
         context = None

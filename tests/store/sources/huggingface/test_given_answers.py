@@ -171,6 +171,20 @@ def test_the_tokens_of_the_context_are_known(kind, chat):
     assert build_prompts(tokenizer, chat=chat).encode(asked).context == (-1, 0)
 
 
+def test_a_chat_template_may_change_case_and_refuse_a_question():
+    """A text in capitals is not left out; what the template refuses is left out and named."""
+    tokenizer = byte_level()
+    refuses = "{% if 'bad' in m['content'] %}{{ raise_exception('bad') }}{% endif %}"
+    tokenizer.chat_template = CHAT.replace("| trim }}", "| upper }}" + refuses)
+    prompts = build_prompts(tokenizer, "{question}", chat=True, system="Be short.")
+    assert prompts.render(ask("a?")).text == "<s><system>BE SHORT.</s>\n<user>A?</s>\n<assistant>"
+    encoded = encode_questions([ask("bad?"), ask("a?")], prompts)
+    assert len(encoded.questions) == 1
+    assert encoded.skipped.messages == [
+        "question 'q': chat template: expected one that takes turns of system, user, found: bad"
+    ]
+
+
 def test_examples_come_before_the_question():
     """As text, joined as a response would be; in a chat as turns, behind the system's message."""
     tokenizer = byte_level()

@@ -136,6 +136,11 @@ def test_the_chat_template_is_used_where_there_is_one():
     broken = build_judge_tokenizer("{{ raise_exception('no system') }}")
     with pytest.raises(SchemaError, match=r"judge .*turns of user, found: no system"):
         HuggingFaceJudge(build_judge_model(broken), broken)
+    picky = "{% if 'x' in messages[0]['content'] %}{{ raise_exception('no x') }}{% endif %}" + CHAT
+    chat = build_judge_tokenizer(picky)
+    judge = HuggingFaceJudge(build_judge_model(chat), chat, "{question} {answer} yes or no?")
+    with pytest.raises(SchemaError, match=r"judge .*turns of user, found: no x"):
+        judge.verdicts([Case("x", [], "y")])
 
 
 def test_without_references_in_the_template_the_judge_decides_alone(tokenizer):
