@@ -93,7 +93,8 @@ class MapSource(FileSource):
         """Return the keys of the first file that are called like a column of a single value."""
         taken = {name for item in self._asked for name in (item.column, item.key)}
         for contents in self._each(given, lambda contents: [contents]):
-            single = [*self._single_keys(contents), *self._lone_numbers(contents)]
+            # of two that are called the same, the single one counts
+            single = [*self._lone_numbers(contents), *self._single_keys(contents)]
             free = {name.lower(): name for name in single if name not in taken}
             return [Mapped(name, free[name]) for name in free if name in IMPLIED - taken]
         return []
@@ -168,7 +169,7 @@ class MapSource(FileSource):
             value = record.get(mapped.key)
             if value is None and mapped.column in TEXTS and mapped not in self._asked:
                 value = ""
-            if not _is_missing(value) or mapped.column not in UNLABELLED:
+            if mapped.column not in UNLABELLED or not _is_missing(value):
                 row[mapped.column] = value_of(mapped, value, self._own_columns.get(mapped.column))
         row |= self.fields.row(record)
         own_id = row.pop(TRACE_ID, None)
@@ -204,8 +205,9 @@ class MapSource(FileSource):
 
 
 def _is_missing(value: object) -> bool:
-    """Return whether there is no value: arrays of floats have NaN for none."""
-    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+    """Return whether there is no value, also in axes of length 1; arrays of floats have NaN."""
+    lone = np.asarray(value, object).reshape(-1)
+    return len(lone) == 1 and (lone[0] is None or bool(lone[0] != lone[0]))
 
 
 def _may_widen(item: Mapped, column: Column) -> bool:
