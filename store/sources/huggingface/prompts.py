@@ -147,7 +147,7 @@ class EncodedQuestion(NamedTuple):
 
 
 class EncodedText(NamedTuple):
-    """The tokens of a prompt, and of the response behind it."""
+    """The tokens of a prompt, and of the response after it."""
 
     tokens: Tokens
     n_prompt: int  # of the tokens
@@ -155,7 +155,7 @@ class EncodedText(NamedTuple):
 
 
 class PlainText:
-    """Puts turns before a message, with an empty line behind each."""
+    """Puts the turns of a chat one after the other, with an empty line after each answer."""
 
     # whether the tokenizer adds its special tokens; a chat template has them
     adds_special = True
@@ -165,12 +165,14 @@ class PlainText:
         self._spaces = knows_spaces(tokenizer)
         self._special = special_tokens(tokenizer)
 
-    def text(self, turns: Sequence[Turn], message: str) -> str:
+    def prompt(self, messages: Sequence[Message], response: str | None = None) -> str:
+        """The text that the model goes on, or that a given response follows."""
+        *before, last = [message["content"] for message in messages]
         shots = (
             f"{question}{self.separator(question, answer)}{answer}\n\n"
-            for question, answer in turns
+            for question, answer in zip(before[::2], before[1::2], strict=True)
         )
-        return "".join(shots) + message
+        return "".join(shots) + last
 
     def separator(self, prompt: str, response: str) -> str:
         """What comes between a prompt and a response: a space, where neither has one, or nothing.
@@ -184,7 +186,7 @@ class PlainText:
     def encode(
         self, prompt: str, response: str | None = None, *, offsets: bool = False
     ) -> "EncodedText":
-        """Tokenise a prompt and the response that may stand behind it; with one, with `offsets`.
+        """Tokenise a prompt, without a response with `offsets`, or a prompt and its response.
 
         A tokenizer may raise anything for texts that it cannot take.
         """
@@ -226,7 +228,7 @@ class Chat(PlainText):
         self._check_texts()
 
     def prompt(self, messages: Sequence[Message], response: str | None = None) -> str:
-        """The text that the model goes on, or that a given response stands behind.
+        """The text that the model goes on, or that a given response follows.
 
         If it opens a thought that the response has not, it is what the template has before an
         answer.
@@ -380,12 +382,13 @@ class Prompts:
         self.tokenizer = tokenizer
         self.template = template
         self.max_new_tokens = max_new_tokens
-        self.system = system
+        self.system = system if chat else None
         self.appends = not chat and appends_tokens(tokenizer)
         self.examples = find_examples(few_shot, lambda question: self._message(question).text)
         self.turns = [one.turn for one in self.examples]
-        messages = chat_messages(system, self.turns, "{question}")
-        self.form = Chat(tokenizer, messages) if chat else PlainText(tokenizer)
+        self.form = PlainText(tokenizer)
+        if chat:
+            self.form = Chat(tokenizer, chat_messages(system, self.turns, "{question}"))
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
@@ -454,7 +457,7 @@ class Prompts:
         """
         if not isinstance(self.form, Chat):
             # examples are a part of the template, where stores are compared
-            shots = self.form.text(self.turns, "").replace("{", "{{").replace("}", "}}")
+            shots = self._text(self.turns, "", None).replace("{", "{{").replace("}", "}}")
             return {"prompt_template": shots + self.template}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
@@ -468,9 +471,7 @@ class Prompts:
 
     def _text(self, turns: Sequence[Turn], message: str, response: str | None) -> str:
         """The text of a prompt, to which a response may be given."""
-        if isinstance(self.form, Chat):
-            return self.form.prompt(chat_messages(self.system, turns, message), response)
-        return self.form.text(turns, message)
+        return self.form.prompt(chat_messages(self.system, turns, message), response)
 
     def _message(self, question: Question) -> Rendered:
         try:
