@@ -99,14 +99,18 @@ class MapSource(FileSource):
             return [Mapped(name, free[name]) for name in free if name in IMPLIED - taken]
         return []
 
+    def _n_record_axes(self, contents: Contents) -> int:
+        """Return how many axes of each array are those of the records."""
+        return int(self._by_row and not contents.is_table)
+
     def _single_keys(self, contents: Contents) -> list[str]:
         """Return the keys with one value a trace."""
-        n_axes = int(self._by_row and not contents.is_table)
+        n_axes = self._n_record_axes(contents)
         return [name for name, key in contents.keys.items() if is_single(key, n_axes)]
 
     def _lone_numbers(self, contents: Contents) -> list[str]:
         """Return the keys of columns of one number that have an axis more, of length 1."""
-        n_axes = int(self._by_row and not contents.is_table)
+        n_axes = self._n_record_axes(contents)
         numbers = {name: key for name, key in contents.keys.items() if name.lower() not in TEXTS}
         lone = {name: key for name, key in numbers.items() if key.shape[n_axes:] == (1,)}
         return [name for name, key in lone.items() if is_single(key, n_axes + 1)]
