@@ -266,7 +266,9 @@ def connect(cache_dir: Path) -> socket.socket:
             connection = _try_to_connect(cache_dir)
             if connection is None and is_ours:
                 _start(cache_dir, log)
-        time.sleep(0.02)
+                connection = _try_to_connect(cache_dir)
+        if connection is None:
+            time.sleep(0.02)
     return connection
 
 
@@ -310,13 +312,18 @@ def _start(cache_dir: Path, log: BinaryIO) -> None:
     # each reader sends its own settings: none of them may come from whoever was first
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
     if log.tell() > MAX_LOG_BYTES:
         log.truncate(0)
-    streams |= {"stdout": log, "stderr": log}
     try:
         done = subprocess.run(
-            command, env=environment, timeout=START_ANSWER_S, check=False, **streams
+            command,
+            env=environment,
+            timeout=START_ANSWER_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
         raise errors.UnreachableError(
