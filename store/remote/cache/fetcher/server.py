@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -165,7 +165,7 @@ class Server:
         """
         stores = {*self.stores.values(), store}
         portion = max(one.portion_bytes for one in stores)
-        least = BASE_BYTES + sum(one.fixed_bytes for one in stores) + LEAST_PORTIONS * portion
+        least = _fixed_bytes(stores) + LEAST_PORTIONS * portion
         found = self.smallest_limit(limit)
         if found < least:
             n_others = len(stores) - 1
@@ -196,9 +196,14 @@ class Server:
 
     def portion_bytes(self, store: FetchedStore) -> int:
         """What a reader may ask for at a time, now: at least the largest chunk."""
-        fixed = BASE_BYTES + sum(store.fixed_bytes for store in self.stores.values())
+        fixed = _fixed_bytes(self.stores.values())
         room = max(self.inventory.limit - fixed, 0) // (2 * LEAST_PORTIONS)
         return max(store.portion_bytes, min(PORTION_BYTES, room))
+
+
+def _fixed_bytes(stores: Iterable[FetchedStore]) -> int:
+    """What open stores take beside chunks."""
+    return BASE_BYTES + sum(store.fixed_bytes for store in stores)
 
 
 class _Session:
