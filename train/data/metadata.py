@@ -30,9 +30,10 @@ GROUPS = {
 }
 IDS = {"id", "ids", "uuid", "guid", "index", "idx", "hash", "key", "url", "path", "file"}
 JUDGED = re.compile(  # words that begin so
-    "label|scor|correct|incorrect|(wrong|right|match|acc|pass)$|hallucinat|tru(e|th)|fals|factual|faith|grade|verdict|judg|"
-    "rating|accura|(f1|em|spans?|probs?)$|rouge|bleu|bert|nli|annotation|error|reward|passed|"
-    "fail|quality|support|consisten|relevan|confiden|probab|logp|logit|perplex|entrop|uncertain"
+    "label|scor|correct|incorrect|(wrong|right|match|acc|pass)$|hallucinat|tru(e|th)|fals|factual|"
+    "faith|grade|verdict|judg|rating|accura|(f1|em|spans?|probs?)$|rouge|bleu|bert|nli|annotation|"
+    "error|reward|passed|fail|quality|support|consisten|relevan|confiden|probab|logp|logit|perplex|"
+    "entrop|uncertain"
 )
 OF_ANSWER = re.compile(
     "answer|response|output|completion|generat(ed|ion)|predict|reply|candidate|reference|sample|"
